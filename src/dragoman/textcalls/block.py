@@ -1,22 +1,22 @@
 """What a format says about its blocks (`TextPattern`, `Body`), and one block while it is read (`Block`).
 
-A pattern says how a block begins (`openers`), what stands in it (`body`) and how it ends (`closers`). Three bodies cover
-nearly every format (`JsonBody`, `TaggedBody`, `PythonBody`). Anything else implements `Body`: one generator that reads a
-`Block` and reports the calls. Patterns may share an opener: each reads on until its body *confirms*. The first one in
+A pattern declares how a block begins (`openers`), how its content is read (`body`) and how it ends (`closers`). Three bodies
+cover nearly every format (`JsonBody`, `TaggedBody`, `PythonBody`). Any other implements `Body`: one generator that reads a
+`Block` and reports the calls. Patterns may share an opener: each reads on until its body *confirms*. The first pattern in
 order of registration that confirms wins, and nothing is reported before that.
 
 A body reads with the methods of the cursor and reports with
 
-    confirm()                the opener was meant: from here on the block is this pattern's; comes before any report
+    confirm()                the opener is real: the rest of the block belongs to this pattern; comes before any report
     begin(name, call_id)     a call begins
     input(text)              a piece of its arguments; all pieces join to one JSON object
-    end()                    the call is complete if the block is in order to its end
+    end()                    the call is complete if the rest of the block is well-formed
     settle_calls()           another call follows, so the calls before it are complete
-    close_call()             the format itself closed the call, so it is reported at once
+    close_call()             the format itself closed the call, so the call is reported at once
     repaired(message)        something was corrected
     thought(text)            reasoning of the model inside markup
 
-The collector makes findings of the reports.
+The collector turns the reports into findings.
 """
 
 from collections.abc import Callable, Generator
@@ -36,16 +36,16 @@ from dragoman.textcalls.cursor import (
 )
 
 # The longest opener, closer or other literal of a format. Real ones have up to 34 characters. The number limits how much
-# of a text can be held because it may still become one.
+# text can be held because it may still become a literal.
 MAX_WORD = 64
 
-# Openers of one text that turned out to begin no call. Trying one costs some ten times as much as passing the same text.
-# An answer that is all about such formats has hundreds. After this many, the rest of the text is not searched.
+# How many openers of one text may turn out to begin no call. Trying an opener costs some ten times as much as passing the
+# same text. An answer about such formats has hundreds. After this many, the rest of the text is not searched.
 MAX_FAILED = 10_000
 
 
 class Block(Cursor):
-    """What a body reads, and where it reports calls."""
+    """The text that a body reads, and the methods by which it reports calls."""
 
     __slots__ = (
         "_collector",
@@ -74,7 +74,7 @@ class Block(Cursor):
         self._early_repairs: list[tuple[str, int]] = []  # before the block was confirmed
 
     def confirm(self) -> Generator[None, None, None]:
-        """The opener was meant."""
+        """Confirm that the opener begins a block of this pattern."""
         if self.is_confirmed:
             return
         if self.at - self.start > self.limits.confirm:
@@ -85,7 +85,7 @@ class Block(Cursor):
             self._collector.add_block_problem("repaired", message, at)
 
     def begin(self, name: str, call_id: str = "", *, at: int | None = None) -> None:
-        """A call begins; its markup begins at `at`.
+        """Begin a call whose markup begins at `at`.
 
         Raises:
             Malformed: the block is not confirmed, or the name or the number of calls exceeds its limit.
@@ -101,27 +101,27 @@ class Block(Cursor):
             self._collector.grow(text)
 
     def end(self, call_id: str = "", *, at: int | None = None) -> None:
-        """The call is complete if the rest of the block is in order. Its markup ends at `at`."""
+        """End the call: it is complete if the rest of the block is well-formed. Its markup ends at `at`."""
         self._collector.end(call_id, self.at if at is None else at)
 
     def close_call(self, call_id: str = "") -> None:
-        """The call is complete, whatever follows."""
+        """End the call: it is complete, whatever follows."""
         self._collector.end(call_id, self.at)
         self._collector.flush()
 
     def settle_calls(self) -> None:
-        """The calls so far are complete, whatever follows: the block goes on with another call."""
+        """Complete the calls so far, whatever follows, because the block continues with another call."""
         self._collector.flush()
 
     def repaired(self, message: str) -> None:
-        """Something before the cursor was corrected."""
+        """Report that something before the cursor was corrected."""
         if self.is_confirmed:
             self._collector.add_block_problem("repaired", message, self.at)
         else:
             self._early_repairs.append((message, self.at))
 
     def thought(self, text: str) -> None:
-        """Reasoning inside markup. The markup before it is dropped."""
+        """Report reasoning inside markup. The markup before it is dropped."""
         self._check_confirmed()
         self._collector.add_thought(text, self.at)
 
@@ -138,10 +138,10 @@ class Block(Cursor):
         is_opened: bool = False,
         many: bool = True,
     ) -> Wait[None]:
-        """Read the calls of the block, each with `read_call(what opened it, where its markup begins)`.
+        """Read the calls of the block, each with `read_call(its opener, where its markup begins)`.
 
-        between: what may stand around them and means nothing. is_opened: the block's opener began the first call.
-        many: several may follow each other; what is no call ends them.
+        between: literals without meaning that may surround the calls. is_opened: the block's opener began the first call.
+        many: several calls may follow each other; text that is no call ends them.
         """
         is_first = True
         while True:
@@ -161,14 +161,14 @@ class Block(Cursor):
                 return
 
     def closes_here(self) -> Wait[bool]:
-        """Whether a closer of the block is at the cursor. If so, it is passed over and the block is over."""
+        """Return whether a closer of the block is at the cursor. If so, pass over it and end the block."""
         if not (yield from self.match(self.closers)):
             return False
         self.stop = self.at
         return True
 
     def is_at_end(self) -> Wait[bool]:
-        """Whether the text is over at the cursor."""
+        """Return whether the text ends at the cursor."""
         return (yield from self.peek()) == ""
 
     def close(self, closers: LiteralSet, *, is_needed: bool, eos_ok: bool) -> Wait[None]:
@@ -183,7 +183,7 @@ class Block(Cursor):
 
 
 Context = Literal["text", "call"]
-"""What an opener in a code fence or in reasoning is: text, or the beginning of a call."""
+"""The meaning of an opener in a code fence or in reasoning: text, or the beginning of a call."""
 
 Place = Literal["anywhere", "word", "line", "start"]
 """Where an opener may be: anywhere, not after a letter or digit, at the beginning of a line, before any other text."""
@@ -193,8 +193,8 @@ class Body(Protocol):
     """Reads one block, from after its opener to after its closer.
 
     It must call `block.confirm()` once it is sure that this is its format, report calls with `block.begin`, `block.input`
-    and `block.end`, and give up with `block.malformed(reason)`. It reads only through the block's methods, so that it
-    cannot see where the text was cut.
+    and `block.end`, and fail with `block.malformed(reason)`. It reads only through the block's methods, so that it cannot
+    see where the text was cut.
     """
 
     def parse(self, block: Block) -> Wait[None]: ...
@@ -205,16 +205,16 @@ class TextPattern(Struct, frozen=True, kw_only=True):
 
     name: the name of the format in `formats` and in profiles.
     openers: literals, any of which begins a block. `{name}` in an opener is replaced by each offered tool (`<{name}>`).
-    body: reads what follows the opener.
+    body: reads the text after the opener.
     closers: literals that end the block. The rest of a malformed block up to a closer is text, so that a call that a
         broken argument quotes is not taken for a call.
-    needs_closer: a block without a closer is malformed. Otherwise the end of its body ends it.
-    eos_ok: the end of an answer that stopped by itself may stand for the closer.
-    is_sentinel: the opener cannot be mistaken for prose. Other patterns are used only if asked for by name or by a
-        model's profile, and only for tools that are offered.
-    in_fence, in_think: what an opener means in a code fence, in inline code or in reasoning.
+    needs_closer: a block without a closer is malformed. Otherwise the end of the body ends the block.
+    eos_ok: the end of an answer that stopped by itself may replace the closer.
+    is_sentinel: the opener cannot be mistaken for prose. A pattern without a sentinel is used only if its name or a
+        model's profile asks for it, and only for tools that are offered.
+    in_fence, in_think: the meaning of an opener in a code fence, in inline code or in reasoning.
     place: where an opener may be.
-    stream_args: report arguments while they come. By default a call is reported when it is complete.
+    stream_args: report arguments while they stream. By default a call is reported when it is complete.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""From what a body reports to findings, and the text that is held meanwhile, in case the block turns out to be text."""
+"""Turns the reports of a body into findings, and holds the text of a block in case the block turns out to be text."""
 
 from msgspec import Struct, field
 
@@ -19,7 +19,7 @@ from dragoman.textcalls.surroundings import Surroundings
 
 
 class HeldText:
-    """The text that is not settled: a buffer, and what a cursor has passed since `settled`, in case the block is text.
+    """The unsettled text: a buffer, and the text that a cursor has passed since `settled`, in case the block is text.
 
     Each character is kept once and joined once.
     """
@@ -32,7 +32,7 @@ class HeldText:
         self._passed: list[str] = []  # from `settled` to the base of the buffer
 
     def feed(self, text: str, keep: int) -> None:
-        """Add a text. The buffer keeps the text from `keep` on; what is before that and not settled is kept here."""
+        """Add a text. The buffer keeps the text from `keep` on; unsettled text before that is kept here."""
         buffer = self.buffer
         start = max(self.settled, buffer.base)
         if keep > start:
@@ -48,7 +48,7 @@ class HeldText:
         return buffer.end
 
     def settle(self, at: int) -> None:
-        """Everything before `at` has been reported or is markup. What follows it is in the buffer again."""
+        """Mark everything before `at` as reported or as markup. The text after `at` is in the buffer again."""
         buffer = self.buffer
         if at < buffer.base:
             buffer.data = "".join(self._passed)[at - self.settled :] + buffer.data
@@ -57,7 +57,7 @@ class HeldText:
         self._passed.clear()
 
     def text(self, stop: int) -> str:
-        """The text from `settled` to `stop`."""
+        """Return the text from `settled` to `stop`."""
         buffer = self.buffer
         if not self._passed:
             return buffer.slice(self.settled, stop)
@@ -66,7 +66,7 @@ class HeldText:
         ]
 
 
-# White space after a call is held. It is dropped if another call or the end follows. More than this is kept as layout.
+# White space after a call is held, and dropped if another call or the end follows. More white space than this is text.
 MAX_GAP = 256
 
 
@@ -82,7 +82,7 @@ class _Draft(Struct, eq=False):
 
 
 class FindingCollector:
-    """Makes findings of what the body of a block reports: calls, text, or nothing.
+    """Turns the reports of a block's body into findings: calls, text, or nothing.
 
     A call is reported when its block or its format closes it, or while it streams if its pattern asks for that. Its
     markup is then settled and dropped. A call of a tool that was not offered is text, with the markup around it.
@@ -99,7 +99,7 @@ class FindingCollector:
         self._streams = False
         self._limits = DEFAULT_LIMITS
         self._draft: _Draft | None = None
-        self._kept: _Draft | None = None  # complete if its block is in order
+        self._kept: _Draft | None = None  # a call that is complete if its block is well-formed
         # Whether the unsettled text has a call of a tool that was not offered.
         self._has_unknown_call = False
         self._gap: list[str] | None = None
@@ -115,7 +115,7 @@ class FindingCollector:
         return "".join(self._gap or ())
 
     def add_text(self, text: str) -> None:
-        """Text for the reader."""
+        """Report text for the reader."""
         if not text:
             return
         if self._gap is not None:
@@ -135,11 +135,11 @@ class FindingCollector:
         self._gap = None
 
     def add_block_problem(self, kind: ProblemKind, message: str, at: int) -> None:
-        """A problem of the block that is being read."""
+        """Report a problem of the block that is being read."""
         self.add_problem(kind, f"{self._pattern}: {message}", at)
 
     def start(self, pattern: str, limits: Limits, *, streams: bool) -> None:
-        """A block is being read."""
+        """Begin a block."""
         self._pattern = pattern
         self._limits = limits
         self._streams = streams
@@ -156,7 +156,7 @@ class FindingCollector:
             raise Malformed(reason, end, is_limit=True)
 
     def succeed(self, at: int) -> None:
-        """The block is in order and ends at `at`."""
+        """End a well-formed block at `at`."""
         if self._kept is not None:
             self._kept.end = at
         self.flush()
@@ -165,7 +165,7 @@ class FindingCollector:
         self._held.settle(at)
 
     def fail(self, kind: ProblemKind, reason: str, at: int) -> None:
-        """The block is not in order: what is not settled up to `at` is text."""
+        """End a malformed block: the unsettled text up to `at` is text."""
         draft = self._draft or self._kept
         if draft is not None and draft.index is not None:
             self.out.append(CallBroken(draft.index, reason))
@@ -175,7 +175,7 @@ class FindingCollector:
         self.add_block_problem(kind, reason, start)
 
     def begin(self, written_name: str, call_id: str, at: int) -> None:
-        """A call begins; its markup begins at `at`."""
+        """Begin a call whose markup begins at `at`."""
         self.check_size(at)
         self.flush()
         most = self._limits.max_calls
@@ -185,13 +185,13 @@ class FindingCollector:
         self._draft = _Draft(name, call_id, at)
         if name is None:
             self.add_block_problem(
-                "unknown_tool", f"{written_name!r} is not a tool that was offered", at
+                "unknown_tool", f"expected a tool that was offered, got {written_name!r}", at
             )
         elif self._streams:
             self._report_start(self._draft, name)
 
     def grow(self, text: str) -> None:
-        """A piece of the input of the call that has begun."""
+        """Add a piece of the input of the current call."""
         draft = self._draft
         if draft is not None:
             if draft.index is not None:
@@ -200,7 +200,7 @@ class FindingCollector:
                 draft.pieces.append(text)
 
     def end(self, call_id: str, at: int) -> None:
-        """The call is complete if the rest of the block is in order."""
+        """End the call: it is complete if the rest of the block is well-formed."""
         self.check_size(at)
         draft, self._draft = self._draft, None
         if draft is not None:
@@ -214,7 +214,7 @@ class FindingCollector:
         self._held.settle(at)
 
     def flush(self) -> None:
-        """Report the call that is complete."""
+        """Report the complete call."""
         draft, self._kept = self._kept, None
         if draft is None:
             return

@@ -1,9 +1,9 @@
-"""The laws of a text pattern, run on samples: for authors of formats, and for our own tests.
+"""Checks a text pattern against the laws of this package, on samples: for authors of formats, and for the tests.
 
     for fault in check_pattern(MY_PATTERN, samples, tools).faults: print(fault)
 
 Each sample is read whole, character by character, cut in two at every position, and in pieces of several sizes. Then
-each of its beginnings is read as an answer that was cut off there. A fault names the law that a sample broke.
+each prefix is read as an answer that was cut off there. A fault names the law that a sample broke.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,14 +26,14 @@ from dragoman.textcalls.findings import (
 from dragoman.textcalls.offers import Offers
 from dragoman.textcalls.openers import Openers
 
-# Characters looked at for each character of the text. A format that looks ahead a lot in one-character pieces needs
-# tens; one that reads its block again and again needs hundreds.
+# Characters examined for each character of the text. A format that looks far ahead in one-character pieces needs tens;
+# a format that reads its block again and again needs hundreds.
 MAX_STEPS = 100
 _PIECES = (2, 3, 5, 7, 13, 64)
 
 
 class Report(Struct, frozen=True):
-    """samples: how many were run. calls: how many calls they hold. faults: which law was broken by which sample."""
+    """samples: how many were run. calls: how many calls they hold. faults: the broken laws, with the sample."""
 
     samples: int
     calls: int
@@ -41,7 +41,7 @@ class Report(Struct, frozen=True):
 
 
 class FinderRun(Struct, frozen=True):
-    """One reading of a text. examined: characters looked at. most_held: the most characters of unconfirmed text held."""
+    """One reading of a text. examined: characters examined. most_held: the most characters of unconfirmed text held."""
 
     found: tuple[Found, ...]
     examined: int
@@ -54,7 +54,7 @@ def run_finder(
     offers: Offers,
     finish: FinishReason = "stop",
 ) -> FinderRun:
-    """Read a text in these pieces."""
+    """Read a text in these pieces and return the findings and the counts."""
     finder = Finder(Openers(patterns, offers), offers)
     found: list[Found] = []
     most_held = 0
@@ -67,7 +67,7 @@ def run_finder(
 
 
 def coalesce(found: Iterable[Found]) -> list[Found]:
-    """The findings with neighbouring pieces of one text, thought or input joined."""
+    """Return the findings with neighbouring pieces of one text, thought or input joined."""
     joined: list[Found] = []
     for one in found:
         last = joined[-1] if joined else None
@@ -90,7 +90,7 @@ def check_pattern(
     *,
     others: Sequence[TextPattern] = (),
 ) -> Report:
-    """Run samples of a pattern through all laws. `others` are scanned for beside it, as in a real scanner."""
+    """Run samples of a pattern through all laws. `others`: patterns scanned beside it, as in a real scanner."""
     patterns, offers = (pattern, *others), Offers(tools)
     faults: list[str] = []
     number = calls = 0
@@ -112,9 +112,9 @@ def _check(
     for pieces in _cuts(sample):
         run = run_finder(patterns, pieces, offers)
         if coalesce(run.found) != expected:
-            yield f"pieces of {len(pieces[0])} characters and more give something else than the whole"
+            yield f"pieces of {len(pieces[0])} characters and more give other findings than the whole"
         if run.examined > MAX_STEPS * (len(sample) + MAX_WORD):
-            yield f"{run.examined} characters were looked at for {len(sample)}"
+            yield f"{run.examined} characters were examined for a text of {len(sample)}"
         if run.most_held > pattern.limits.confirm + longest + MAX_WORD:
             yield f"{run.most_held} characters were held before the format was confirmed"
     for end in range(len(sample)):
@@ -135,7 +135,7 @@ def _cuts(sample: str) -> Iterator[list[str]]:
 
 
 def _check_found(sample: str, found: Sequence[Found]) -> Iterator[str]:
-    """Text and markup are the sample, in order; arguments are JSON objects."""
+    """Check that text and markup together are the sample, in order, and that arguments are JSON objects."""
     yield from _check_inputs(found)
     place = 0
     for one in found:
@@ -143,7 +143,7 @@ def _check_found(sample: str, found: Sequence[Found]) -> Iterator[str]:
             case TextFound() | ThoughtFound():
                 start = sample.find(one.text, place)
                 if start < 0:
-                    yield f"{one.text[:40]!r} is reported but is not in the sample there"
+                    yield f"{one.text[:40]!r} is reported but is not in the sample at that place"
                     return
                 place = start + len(one.text)
             case CallEnded():

@@ -1,11 +1,11 @@
 """Text as it arrives, and the cursor that reads it. Every body of a format reads through a cursor.
 
 A body is a generator. It reads through a `Cursor`, whose methods are generators too: each *waits* (yields) for text that
-has not come yet and never decides by where a piece of text happens to end. So a body sees the same characters and does
-the same things, wherever the text was cut.
+has not arrived yet and never decides by where a piece of text ends. So a body sees the same characters and does the same
+things, wherever the text was cut.
 
-Positions are absolute: they count from the first character that was fed. The buffer keeps only what a cursor may still
-need. `examined` counts the characters that were looked at, so that tests can check that the work is linear.
+Positions are absolute: they count from the first character that was fed. The buffer keeps only the text that a cursor may
+still need. `examined` counts the characters that were looked at, so that tests can check that the work is linear.
 """
 
 import re
@@ -17,7 +17,7 @@ from msgspec import Struct
 
 T = TypeVar("T")
 Wait = Generator[None, None, T]
-"""A step that may have to wait for text; gives a T."""
+"""A step that may have to wait for text; returns a T."""
 
 SPACE = " \t\r\n"
 
@@ -25,7 +25,7 @@ SPACE = " \t\r\n"
 class LiteralSet:
     """Literals to find in text that streams. Built once per pattern, shared and never changed.
 
-    One compiled alternation finds the earliest word, and the longest if several begin at one place.
+    One compiled alternation finds the earliest word, and the longest if several begin at the same place.
     """
 
     __slots__ = ("_finds", "_firsts", "_prefixes", "_reach", "words")
@@ -43,20 +43,20 @@ class LiteralSet:
 
     @property
     def reach(self) -> int:
-        """The most characters that can be the beginning of a word without being one."""
+        """The most characters that can be a proper prefix of a word."""
         return self._reach
 
     def find(self, text: str, start: int, end: int | None = None) -> tuple[int, str] | None:
-        """The position of the first word, and the word; None if there is none before `end`."""
+        """Return the position of the first word, and the word; None if there is none before `end`."""
         found = self._finds.search(text, start, len(text) if end is None else end)
         return None if found is None else (found.start(), found.group())
 
     def may_grow(self, text: str, start: int) -> bool:
-        """Whether everything from `start` on is the beginning of a word."""
+        """Return whether the text from `start` on is a proper prefix of a word."""
         return len(text) - start <= self._reach and text[start:] in self._prefixes
 
     def held_from(self, text: str, start: int) -> int:
-        """The first place from which the rest of the text may still become a word; its length if there is none."""
+        """Return the first place from which the rest of the text may become a word; the text's length if there is none."""
         size = len(text)
         for first in self._firsts.finditer(text, max(start, size - self._reach)):
             if text[first.start() :] in self._prefixes:
@@ -66,7 +66,7 @@ class LiteralSet:
 
 @lru_cache(maxsize=1024)
 def words(*literals: str) -> LiteralSet:
-    """The words, built once for the same literals, because bodies need them for every block."""
+    """Return the words, built once for the same literals, because bodies need them for every block."""
     return LiteralSet(literals)
 
 
@@ -75,11 +75,11 @@ NO_WORDS = LiteralSet(())
 
 class Limits(Struct, frozen=True, kw_only=True):
     """max_block: characters of one call's markup; a model that writes a file into an argument needs hundreds of
-    thousands. max_depth: nesting of values, far from Python's recursion limit. max_calls: calls of one text; agents
-    send tens. max_name: OpenAI takes 64, Anthropic 128. max_key: one parameter's name. confirm: characters after
+    thousands. max_depth: nesting of values, far below Python's recursion limit. max_calls: calls of one text; agents
+    send tens. max_name: OpenAI accepts 64, Anthropic 128. max_key: one parameter's name. confirm: characters after
     an opener within which its format must confirm it, so that prose about `<tool_call>` is not held for long.
 
-    Every limit has the same outcome: the block is text, and a problem says why.
+    Every limit has the same effect: the block is text, and a problem gives the reason.
     """
 
     max_block: int = 4 * 1024 * 1024
@@ -116,7 +116,7 @@ class TextBuffer:
         self.examined = 0
 
     def feed(self, text: str, keep: int) -> None:
-        """Forget everything before `keep` and add a text."""
+        """Drop everything before `keep` and add a text."""
         self.data = self.data[keep - self.base :] + text if keep < self.end else text
         self.base = keep
         self.end += len(text)
@@ -126,7 +126,7 @@ class TextBuffer:
 
 
 class Cursor:
-    """A position in the buffer, which moves forwards only; and how to read there within the limits."""
+    """A position in the buffer, which only moves forwards, and methods that read there within the limits."""
 
     __slots__ = ("at", "buffer", "limits")
 
@@ -136,7 +136,7 @@ class Cursor:
         self.limits = limits
 
     def peek(self) -> Wait[str]:
-        """The character at the cursor; empty at the end of the text."""
+        """Return the character at the cursor; empty at the end of the text."""
         buffer = self.buffer
         while self.at >= buffer.end:
             if buffer.ended:
@@ -146,7 +146,7 @@ class Cursor:
         return buffer.data[self.at - buffer.base]
 
     def skip(self, characters: str = SPACE) -> Wait[str]:
-        """Pass over all of these characters; return the one that comes after."""
+        """Pass over all of these characters; return the next character."""
         buffer = self.buffer
         while True:
             data, index = buffer.data, self.at - buffer.base
@@ -180,10 +180,10 @@ class Cursor:
     ) -> Wait[str]:
         """Pass the text up to the first stop to `take`, piece by piece, and pass over the stop.
 
-        Returns the stop, or nothing if the text ended before one.
+        Returns the stop, or an empty string if the text ended before a stop.
 
         Raises:
-            Malformed: no stop begins `within` so many characters.
+            Malformed: no stop begins within `within` characters.
         """
         buffer = self.buffer
         end = None if within is None else self.at + within
@@ -214,10 +214,10 @@ class Cursor:
             self.at += count
             take(buffer.data[index : index + count])
         if is_beyond:
-            raise Malformed("expected what ends this part of a block", self.at, is_limit=True)
+            raise Malformed("expected the end of this part of a block", self.at, is_limit=True)
 
     def malformed(self, reason: str, *, at: int | None = None, is_limit: bool = False) -> Never:
-        """Give up: the block is text. `at` is where it went wrong, and must not depend on how the text was cut."""
+        """Give up: the block is text. `at` is the position of the error, and must not depend on how the text was cut."""
         raise Malformed(reason, self.at if at is None else at, is_limit=is_limit)
 
     def check_depth(self, depth: int) -> None:
@@ -231,7 +231,7 @@ class Cursor:
         """Pass over one of the words at the cursor and return it.
 
         Raises:
-            Malformed: none of them is there.
+            Malformed: none of the words is there.
         """
         found = yield from self.match(words)
         if not found:
@@ -241,7 +241,7 @@ class Cursor:
     def read(
         self, stops: LiteralSet, limit: int, *, forbid: str = "", eos_ok: bool = False
     ) -> Wait[tuple[str, str]]:
-        """The text up to a stop, and the stop.
+        """Return the text up to a stop, and the stop.
 
         Raises:
             Malformed: the text is longer than the limit, contains a forbidden character, or ends before a stop. With
@@ -269,9 +269,9 @@ class Cursor:
         take: Callable[[str], None],
         json: str = "[]",
     ) -> Wait[None]:
-        """Read items with commas between them, up to and with the character `end`; a comma may stand after the last.
+        """Read items with commas between them, up to and with the character `end`; a comma may follow the last item.
 
-        take: gets the brackets `json` and the commas, while `read_item` gives it the items.
+        take: receives the brackets `json` and the commas; `read_item` passes it the items.
         """
         take(json[0])
         comma = ""

@@ -1,16 +1,16 @@
-"""Finds tool calls in a text while it streams. Below `TextScanner`; it knows no events of an answer.
+"""Finds tool calls in a text while it streams. `TextScanner` builds on it; it does not know the events of an answer.
 
     TEXT --opener--> CONFIRMING --a body confirms--> READING --its body ends--> TEXT
       ^                  |                              |
       |<--all fail: text-'                              '--malformed: text--> SKIPPING --closer--> TEXT
 
-TEXT: one search for all openers; only a suffix that may still become one is held. CONFIRMING: every pattern that has the
-opener reads on, in order of rank and within a limit; if none confirms, the opener was text and the search goes on one
-character later. READING: one body reads its block, whose text is kept until it is settled; then it is markup and is
-dropped, or it is text and is reported as text. SKIPPING: the rest of a malformed block passes as text up to its closer,
+TEXT: one search for all openers; only a suffix that may still become an opener is held. CONFIRMING: every pattern with
+this opener reads on, in order of rank and within a limit; if none confirms, the opener was text and the search continues
+one character later. READING: one body reads its block, whose text is kept until the block ends; a valid block is markup
+and is dropped, any other is reported as text. SKIPPING: the rest of a malformed block passes as text up to its closer,
 because a broken argument may quote a call.
 
-No decision depends on where the text was cut, and nothing but the bounded confirmation is read twice.
+No decision depends on where the text was cut, and only the bounded confirmation is read twice.
 """
 
 from enum import Enum, auto
@@ -24,7 +24,7 @@ from dragoman.textcalls.findings import Found, ProblemKind, TextFound
 from dragoman.textcalls.offers import Offers
 from dragoman.textcalls.openers import Openers, PreparedPattern
 
-# Finish reasons of a complete text, whose end may stand for a closer.
+# Finish reasons of a complete text, whose end may replace a closer.
 WHOLE: frozenset[FinishReason] = frozenset({"stop", "tool_calls", "stop_sequence"})
 
 
@@ -37,7 +37,7 @@ class _State(Enum):
 
 
 class _Reading:
-    """One pattern at work on one opener."""
+    """One pattern that reads from one opener."""
 
     __slots__ = ("block", "pattern", "prepared", "steps")
 
@@ -58,16 +58,16 @@ class _Reading:
             yield from block.close(self.prepared.closers, is_needed=needs, eos_ok=eos_ok)
 
     def advance(self) -> bool:
-        """Read as far as the text goes. Whether the block is over.
+        """Read as far as the text goes; return whether the block is over.
 
         Raises:
-            Malformed: it is no block of this pattern.
+            Malformed: the text is no block of this pattern.
         """
         return next(self.steps, self) is self
 
 
 def _limit_problem(reading: _Reading, error: Malformed) -> str:
-    """The message about a candidate that exceeded a limit; empty beyond the limit of confirmation, where it is prose."""
+    """Return the message about a candidate that exceeded a limit; empty beyond the limit of confirmation: that is prose."""
     block = reading.block
     if not error.is_limit or error.at - block.start > block.limits.confirm:
         return ""
@@ -75,7 +75,7 @@ def _limit_problem(reading: _Reading, error: Malformed) -> str:
 
 
 class Finder:
-    """The calls of one text."""
+    """Finds the calls of one text."""
 
     def __init__(self, openers: Openers, offers: Offers) -> None:
         self._openers = openers
@@ -86,26 +86,26 @@ class Finder:
         self._candidates: list[_Reading] = []
         self._reading: _Reading | None = None
         self._limit_problem = ""  # the limit that a candidate exceeded before it could confirm
-        self._failed = 0  # openers that began nothing
+        self._failed = 0  # openers that began no call
         self._skip_to = NO_WORDS
         self._skip_tail = ""
         self._stopped = False
-        self._is_quiet = True  # nothing is held, so plain text may pass unscanned
+        self._is_quiet = True  # nothing is held, so plain text may pass without a search
         self._begins_in = openers.begins_in
 
     @property
     def examined(self) -> int:
-        """How many characters were looked at so far."""
+        """How many characters were examined so far."""
         return self._held.buffer.examined
 
     @property
     def held(self) -> str:
-        """The text that was fed and not reported yet: what may become a call, or white space after a call."""
+        """The text that was fed and not reported yet: a possible call, or white space after a call."""
         return self._collector.held_gap + self._held.text(self._held.buffer.end)
 
     @property
     def is_waiting(self) -> bool:
-        """Whether anything is held that the end of the text would settle."""
+        """Whether text is held that the end of the text would settle."""
         return self._state is not _State.TEXT or self._at < self._held.buffer.end
 
     @property
@@ -115,7 +115,7 @@ class Finder:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing is held. Then a caller may pass on a piece of text in which nothing begins without feeding it."""
+        """Whether nothing is held. Then a caller may pass on text in which nothing begins without feeding it."""
         return self._is_quiet
 
     def catch_up(self, text: str) -> None:
@@ -127,10 +127,10 @@ class Finder:
         """Take a piece of the text.
 
         Raises:
-            LocalProtocolError: the text was finished before.
+            LocalProtocolError: the text is already finished.
         """
         if self._state is _State.OVER:
-            raise LocalProtocolError("expected no text after the end of the text")
+            raise LocalProtocolError("expected no text after finish()")
         if not text:
             return []
         if self._is_quiet and self._begins_in(text) is None:
@@ -143,7 +143,7 @@ class Finder:
         return self._drain()
 
     def stop(self) -> list[Found]:
-        """Look no further: what is held and everything to come is text."""
+        """Stop searching: held text and all later text is plain text."""
         if self._state is not _State.OVER and not self._stopped:
             self._abandon("scanning was stopped")
             self._stopped = True
@@ -151,7 +151,7 @@ class Finder:
         return self._drain()
 
     def finish(self, reason: FinishReason = "stop") -> list[Found]:
-        """The text is over, and why. Calling it again changes nothing."""
+        """End the text for a reason. A second call changes nothing."""
         if self._state is _State.OVER:
             return []
         self._is_quiet = False
@@ -168,12 +168,12 @@ class Finder:
         return out
 
     def _rest(self) -> None:
-        """Note whether plain text may pass unscanned."""
+        """Note whether plain text may pass without a search."""
         is_idle = self._state is _State.TEXT and self._at == self._held.buffer.end
         self._is_quiet = is_idle and not self._collector.has_gap
 
     def _abandon(self, reason: str) -> None:
-        """Report whatever is open as text."""
+        """Report all open text as plain text."""
         end = self._held.buffer.end
         if self._reading is not None:
             self._collector.fail("truncated", reason, end)
@@ -200,7 +200,7 @@ class Finder:
                     goes_on = False
 
     def _search(self) -> bool:
-        """Pass text up to the next opener. Whether there is one."""
+        """Pass text up to the next opener; return whether there is one."""
         buffer, openers = self._held.buffer, self._openers
         while not self._stopped:
             data, index = buffer.data, self._at - buffer.base
@@ -224,7 +224,7 @@ class Finder:
         return False
 
     def _consider(self, word: str) -> bool:
-        """Whether the word at the position of the search may begin a block. If not, it is passed."""
+        """Return whether the word at the search position may begin a block. If not, pass over it."""
         buffer, around = self._held.buffer, self._collector.around
         index = self._at - buffer.base
         around.settle_before(word)
@@ -237,7 +237,7 @@ class Finder:
         return False
 
     def _pass_token(self, word: str) -> None:
-        """Note a run or a tag around reasoning. Of an opener that does not count here, pass one character."""
+        """Note a run or a tag around reasoning. If the word is an opener that does not count here, pass one character."""
         collector = self._collector
         if word[0] in "`~" and not word.strip(word[0]):
             collector.around.pass_run(word)
@@ -251,7 +251,7 @@ class Finder:
         self._held.settle(self._at)
 
     def _pass(self, to: int) -> None:
-        """Everything up to `to` is text."""
+        """Report everything up to `to` as text."""
         if to > self._at:
             text = self._held.buffer.slice(self._at, to)
             self._collector.around.pass_text(text)
@@ -260,7 +260,7 @@ class Finder:
             self._held.settle(to)
 
     def _confirm(self) -> bool:
-        """Let the candidates read on until the first in rank confirms or all have failed. Whether that was decided."""
+        """Advance the candidates until the first in rank confirms or all have failed; return whether that is decided."""
         while self._candidates:
             reading = self._candidates[0]
             block = reading.block
@@ -306,7 +306,7 @@ class Finder:
         self._state = _State.READING
 
     def _read(self) -> bool:
-        """Let the body read on. Whether the block is over."""
+        """Advance the body; return whether the block is over."""
         reading = self._reading
         if reading is None:
             raise LocalProtocolError("expected a block that is being read")
@@ -348,10 +348,10 @@ class Finder:
         self._at = at
 
     def _skip(self) -> bool:
-        """Pass text up to and with a closer. Whether one came."""
+        """Pass text up to and with a closer; return whether one came."""
         buffer, closers, tail = self._held.buffer, self._skip_to, self._skip_tail
         index = self._at - buffer.base
-        # A closer may have begun in what was passed before.
+        # A closer may begin in text that was passed before.
         seam = tail + buffer.data[index : index + closers.reach]
         found = closers.find(seam, 0) if tail else None
         if found is not None:

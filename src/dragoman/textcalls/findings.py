@@ -1,4 +1,4 @@
-"""What the finder finds in a text: a small vocabulary below the events of an answer, and all of it as one value.
+"""What the finder reports about a text: findings, which `scanner` turns into events, and all findings as one value.
 
     TextFound ThoughtFound                     text for the reader, reasoning of the model
     CallFound InputFound* CallEnded            a call, whose inputs join to one JSON object
@@ -88,7 +88,7 @@ class TextScan(Struct, frozen=True):
 
 
 def gather(found: Iterable[Found]) -> TextScan:
-    """All findings of a text as one value."""
+    """Return all findings of a text as one value."""
     calls: list[FoundCall] = []
     texts: list[str] = []
     thoughts: list[str] = []

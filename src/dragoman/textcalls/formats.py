@@ -1,6 +1,6 @@
-"""The formats we know, one row each. The order is their rank where openers are shared.
+"""The built-in formats, one row each. Their order is their rank if openers are shared.
 
-A row is the name, what opens a block, the body that reads it, and what closes it; `TextPattern` has the other settings.
+A row has the name, the openers, the body and the closers; `TextPattern` has the other settings.
 """
 
 import re
@@ -43,7 +43,7 @@ def _row(
 def _bare(
     name: str, opens: _Words, body: Body, closes: _Words = (), place: Place = "anywhere"
 ) -> TextPattern:
-    """A format whose opener may occur in any prose: used only where asked for by name or by a model's profile."""
+    """Return a format whose opener may occur in any prose: used only if its name or a model's profile asks for it."""
     return replace(_row(name, opens, body, closes, place), is_sentinel=False)
 
 
@@ -65,7 +65,7 @@ _KIMI_INDEX = re.compile(r".+:[0-9]+")
 
 
 def _kimi_name(header: str) -> tuple[str, str]:
-    """`functions.f:0` is the name and, as a whole, the id: its number counts over the conversation. `:0` names nothing."""
+    """Return the name in `functions.f:0`, and the whole as id: its number counts over the conversation. `:0` has no name."""
     if _KIMI_NAMELESS.fullmatch(header):
         return "", ""
     found = _KIMI_HEADER.fullmatch(header)
@@ -107,7 +107,7 @@ _DEEPSEEK_V31 = NamedBody(
     closes=("<｜tool▁call▁end｜>",),
     many=True,
 )
-# Without the mark around the section, which some servers eat.
+# Without the mark around the section, which some servers remove.
 _DEEPSEEK_V3_BARE = replace(
     _DEEPSEEK_V3, opens=("function<｜tool▁sep｜>",), many=False, needs_close=True
 )
@@ -123,7 +123,7 @@ _IN_JSON = (
     _row("hermes", "<tool_call>", JsonBody(separators=()), "</tool_call>"),
     # Jamba, Hunyuan A13B, Apriel
     _row("tool_calls_array", "<tool_calls>", _ARRAY, "</tool_calls>"),
-    # One object a line.
+    # One object per line.
     _row("minimax_m1", "<tool_calls>", JsonBody(shape="object", separators=()), "</tool_calls>"),
     _row("nemotron", "<TOOLCALL>", _ARRAY, "</TOOLCALL>"),
     _row("granite", "<|tool_call|>", JsonBody()),
@@ -145,7 +145,7 @@ _IN_JSON = (
     _row("longcat", "<longcat_tool_call>", JsonBody(), "</longcat_tool_call>"),
     _row("dots_json", "<dots_function_call>", JsonBody(), "</dots_function_call>"),
     _row("inkling", "<|content_invoke_tool_json|>", _INKLING, "<|end_message|>"),
-    # The header repeats the name, not always the right one: the payload's counts.
+    # The header repeats the name, sometimes wrongly: the name in the payload counts.
     _row(
         "inkling_headed",
         "<|message_model|>",
@@ -173,10 +173,10 @@ _IN_JSON = (
     ),
     _row("deepseek_v3_bare", _DEEPSEEK_CALL, _DEEPSEEK_V3_BARE, _DEEPSEEK_END),
     _row("deepseek_v31_bare", _DEEPSEEK_CALL, _DEEPSEEK_V31_BARE, _DEEPSEEK_END),
-    # Python's prompt in any other text.
+    # `>>>` is Python's prompt in any other text.
     _bare("functionary_v32", ">>>", NamedBody(name_ends=("\n", "\r\n")), place="line"),
     _row("harmony", _HARMONY, HarmonyBody(), _HARMONY_ENDS),
-    # What is around the calls; a header whose beginning a server has eaten.
+    # The marks around the calls; and a header whose beginning a server has removed.
     _bare(
         "harmony_channels",
         (*_HARMONY, "to=functions."),
@@ -197,7 +197,7 @@ def _invokes(prefix: str = "") -> TaggedBody:
 
 
 def _dsml_types(attributes: Mapping[str, str]) -> Types:
-    """The type that `string="…"` declares, for a parameter without a schema."""
+    """Return the type that `string="…"` declares, for a parameter without a schema."""
     return {"true": STRING, "false": ANY_TYPE}.get(attributes.get("string", ""), UNTYPED)
 
 
@@ -243,7 +243,7 @@ _K3 = TaggedBody(
 _MUSE = replace(_invokes("atem:"), untyped="json")
 _MUSE_LEAD = ("<|message|><atem:function_calls>", "<|message|>\n<atem:function_calls>")
 _STEP_MARKS = ("<｜tool_call_begin｜>", "<｜tool_call_end｜>", "function<｜tool_sep｜>")
-_SPACE_MARK = "\u0120"  # how byte-level tokenizers write a space; some servers pass it on
+_SPACE_MARK = "\u0120"  # the space of byte-level tokenizers; some servers do not decode it
 _LEAKED = "antml" + ":"  # the prefix of one vendor's own markup, which its models sometimes leak
 _MINICPM = TaggedBody(
     call=_element("function"),
@@ -259,9 +259,9 @@ _HUNYUAN = PairBody(opens=("<tool_call>",), closes=("</tool_call>",), separators
 _IN_TAGS = (
     # Qwen3-Coder, Qwen 3.5, Nemotron 3, MiMo, Step 3.5
     _row("qwen3_coder", "<tool_call>", _QWEN, "</tool_call>"),
-    # The same without its wrapper, which models forget.
+    # `qwen3_coder` without its wrapper, which models forget.
     _row("qwen3_coder_bare", "<function=", _QWEN_BARE, "</tool_call>"),
-    # The same where the first character went into the reasoning channel, as some servers' parsers have it.
+    # `qwen3_coder` whose first character went into the reasoning channel, as some servers' parsers do.
     _row(
         "qwen3_coder_headless",
         "function=",
@@ -313,7 +313,7 @@ _IN_TAGS = (
         replace(_invokes("steptml:"), between=_STEP_MARKS),
         "<｜tool_calls_end｜>",
     ),
-    # Last of these: its opener begins many others'. Spaces arrive as the tokenizer's marks, or not at all.
+    # Last of these, because its opener is a prefix of many others. Spaces arrive as the tokenizer's marks, or not at all.
     _row("minicpm", ("<function", f"<function{_SPACE_MARK}"), _MINICPM, "</function>"),
     # GLM 4.5 to 4.7, Poolside, Ling 3
     _row("glm", "<tool_call>", PairBody(closes=("</tool_call>",)), "</tool_call>"),
@@ -400,7 +400,7 @@ _BARE = (
     ),
     # xLAM, Granite: `[{"name": …, "arguments": {…}}]`
     _bare("bare_json_array", "[", JsonBody(is_opened=True, needs_arguments=True)),
-    # xLAM: the one format where a fence is the call
+    # xLAM: the only format in which a fence is the call
     _bare("json_fence", ("```json", "```"), JsonBody(needs_arguments=True), "```", "line"),
     # Llama 4, ToolACE: `[f(a=1), g()]`
     _bare("pythonic", "[", PythonBody(is_opened=True, offered_only=True)),

@@ -1,7 +1,7 @@
 """The tools that a client offers, as a scanner needs them: their names, and the types of their parameters.
 
-Takes tools in any dialect's shape: our own `Tool`, Chat's `{"type": "function", "function": {…}}`, Responses' flat
-function, Anthropic's `input_schema`, MCP's `inputSchema`, or only a name. What it cannot read as a tool it skips.
+Accepts tools in any dialect's shape: the model's `Tool`, Chat's `{"type": "function", "function": {…}}`, Responses' flat
+function, Anthropic's `input_schema`, MCP's `inputSchema`, or only a name. Skips values that are no tool.
 """
 
 from collections.abc import Iterable, Mapping
@@ -33,7 +33,7 @@ _MAX_REFERENCES = 16  # a chain of references in one place; more is a loop
 
 
 class Types(Struct, frozen=True):
-    """The JSON types that a value may have. `names` is empty if the schema does not say."""
+    """The JSON types that a value may have. `names` is empty if the schema names no type."""
 
     names: frozenset[JsonType] = frozenset()
     schema: Fields | None = None
@@ -61,7 +61,7 @@ _UNKNOWN = _Offer(name="", namespace=None, is_custom=False, schema={}, propertie
 
 
 class Offers:
-    """The tools of one request. any_name, or None for tools: accept every name, because the tools are not known."""
+    """The tools of one request. With any_name, or None for tools, every name is accepted, because the tools are unknown."""
 
     def __init__(self, tools: Iterable[object] | None, *, any_name: bool = False) -> None:
         self.any_name = tools is None or any_name
@@ -86,7 +86,7 @@ class Offers:
         return tuple(self._offers)
 
     def resolve(self, name: str) -> str | None:
-        """The offered name that the model meant, or None. Models add prefixes: `functions.f`, `f.f`."""
+        """Return the offered name that the model meant, or None. Models add prefixes: `functions.f`, `f.f`."""
         if name in self._offers:
             return name
         tail = name.rpartition(".")[2]
@@ -95,7 +95,7 @@ class Offers:
         return name if self.any_name else None
 
     def origin(self, name: str) -> tuple[str, str | None, bool]:
-        """The tool's own name, its namespace, and whether its input is free text."""
+        """Return the tool's own name, its namespace, and whether its input is free text."""
         offer = self._offers.get(name)
         if offer is None:
             return name, None, False
@@ -105,7 +105,7 @@ class Offers:
         return self._offers.get(self.resolve(name) or "", _UNKNOWN)
 
     def parameters(self, name: str) -> tuple[str, ...]:
-        """The declared parameters of a tool, in order."""
+        """Return the declared parameters of a tool, in order."""
         return tuple(self._find(name).properties)
 
     def required(self, name: str) -> tuple[str, ...]:
@@ -113,12 +113,12 @@ class Offers:
         return tuple(map(str, cast("list[object]", names))) if isinstance(names, list) else ()
 
     def takes_nothing(self, name: str) -> bool:
-        """Whether the tool is offered and declares no parameters."""
+        """Return whether the tool is offered and declares no parameters."""
         offer = self._find(name)
         return offer is not _UNKNOWN and not offer.properties
 
     def types(self, name: str, key: str) -> Types:
-        """The types of a parameter; `UNTYPED` if nothing says."""
+        """Return the types of a parameter; `UNTYPED` if the schema names none."""
         known = self._types.get((name, key))
         if known is None:
             offer = self._find(name)
@@ -126,7 +126,7 @@ class Offers:
         return known
 
     def fitting(self, arguments: str) -> str | None:
-        """The only tool that takes these arguments, for a call without a name; None if there is not exactly one."""
+        """Return the only tool that accepts these arguments, for a call without a name; None if not exactly one does."""
         offers = {offer.name: offer for offer in self._offers.values()}
         value = cast("object", loads(arguments))
         if not isinstance(value, dict):
@@ -140,12 +140,12 @@ class Offers:
         return found[0] if len(found) == 1 else None
 
     def schema(self, name: str) -> Fields:
-        """The schema of a tool's input."""
+        """Return the schema of a tool's input."""
         return self._find(name).schema
 
 
 def types_of(schema: object, root: Fields) -> Types:
-    """The types that a sub-schema allows, through references and combinations."""
+    """Return the types that a sub-schema allows, through references and combinations."""
     fields = _follow(schema, root)
     if fields is None:
         return UNTYPED
@@ -172,7 +172,7 @@ def _named(fields: Fields) -> set[JsonType]:
 
 
 def _implied(fields: Fields) -> set[JsonType]:
-    """The types that a schema without `type` implies."""
+    """Return the types that a schema without `type` implies."""
     choices = fields.get("enum", [fields["const"]] if "const" in fields else None)
     if isinstance(choices, list) and choices:
         if all(isinstance(choice, str) for choice in cast("list[object]", choices)):
@@ -196,7 +196,7 @@ def _follow(schema: object, root: Fields) -> Fields | None:
 
 
 def as_tool_schema(schema: object) -> Fields:
-    """A schema as plain values: from JSON text or bytes, or as it is."""
+    """Return a schema as plain values: parsed from JSON text or bytes, or unchanged."""
     if isinstance(schema, Mapping):
         return cast("Fields", schema)
     if schema is None or isinstance(schema, bool | int | float | list):
@@ -229,7 +229,7 @@ def _read(tool: object) -> _Offer | None:
         return None
     schemas = (fields.get(key) for key in ("parameters", "input_schema", "inputSchema", "schema"))
     schema = as_tool_schema(next((one for one in schemas if one is not None), None))
-    # A type of that name is free text in Chat and Responses, and an ordinary tool in Messages.
+    # `custom` means free text in Chat and Responses, and an ordinary tool in Messages.
     is_custom = kind == "custom" and "input_schema" not in fields
     return _offer(name, schema, None, is_custom=is_custom)
 
@@ -241,7 +241,7 @@ def _offer(name: str, schema: Fields, namespace: str | None, *, is_custom: bool)
 
 
 def types_within(types: Types, key: str, root: object) -> Types:
-    """The types of a member of an object, or of an item of an array."""
+    """Return the types of a member of an object, or of an item of an array."""
     if types.schema is None or not isinstance(root, Mapping):
         return UNTYPED
     fields = types.schema
@@ -252,7 +252,7 @@ def types_within(types: Types, key: str, root: object) -> Types:
 
 
 def offers_of(tools: tuple[Tool, ...]) -> Offers:
-    """The tools that a model can call in its text."""
+    """Return the tools that a model can call in its text."""
     return made_of(tools, "textcalls", lambda: _offers(tools))
 
 

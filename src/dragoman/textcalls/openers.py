@@ -1,6 +1,6 @@
-"""Where a call may begin: one search for the openers of all patterns.
+"""Finds where a call may begin: one search for the openers of all patterns.
 
-The search also finds what `Surroundings` must know: runs of backticks and tildes, and the tags around reasoning.
+The search also finds the marks that `Surroundings` needs: runs of backticks and tildes, and the tags around reasoning.
 """
 
 import re
@@ -16,10 +16,10 @@ from dragoman.textcalls.surroundings import THINKING, Surroundings
 NAME_SLOT = "{name}"
 _THINKING = frozenset(THINKING) | frozenset(THINKING.values())
 _RUNS = frozenset("`~")
-_MAX_TOKEN = 16  # characters of what is remembered, and how many such pieces
+_MAX_TOKEN = 16  # characters of a cached piece of text, and below the number of cached pieces
 _MAX_TOKENS = 4096
-_FEW_MARKS = 12  # more of them are found faster all at once
-_SHORTEST_MARK = 2  # a lone `<` or `[` may well be the end of a sentence
+_FEW_MARKS = 12  # more marks are found faster by one regular expression
+_SHORTEST_MARK = 2  # a single `<` or `[` may be the end of a sentence
 _SIGNS = re.compile("|".join((*map(re.escape, _THINKING), "`+", "~+")))
 
 
@@ -40,7 +40,7 @@ class PreparedPattern:
 
 
 def _spell(words: Sequence[str], offers: Offers) -> list[str]:
-    """The words with each offered tool in place of `{name}`. A name that is too long to search for has no opener."""
+    """Return the words with each offered tool in place of `{name}`. A name that is too long to search for gets no opener."""
     spelled: list[str] = []
     for word in words:
         if NAME_SLOT in word:
@@ -52,11 +52,11 @@ def _spell(words: Sequence[str], offers: Offers) -> list[str]:
 
 
 def _beginnings(prepared: Sequence[PreparedPattern]) -> Callable[[str], object]:
-    """A search for the places where a word may begin, by its first character. Letters are too common for that: a word
+    """Return a search for the places where a word may begin, by its first character. Letters are too common for that: a word
     that begins with a letter is found by its first two, and not in the middle of another word unless it may be anywhere.
     """
     marks = {word[0] for word in (*_RUNS, *_THINKING)}
-    ends: set[str] = set()  # a letter that a word begins with, at the end of the text
+    ends: set[str] = set()  # letters that begin a word, to be checked at the end of the text
     found = {re.escape(mark) for mark in marks}
     for one in prepared:
         inside = "" if one.pattern.place == "anywhere" else r"\w"
@@ -80,7 +80,7 @@ def _beginnings(prepared: Sequence[PreparedPattern]) -> Callable[[str], object]:
 def _one_by_one(
     search: Callable[[str], object], marks: Sequence[str], ends: AbstractSet[str]
 ) -> Callable[[str], object]:
-    """The same search, run only if a mark is there: in prose, looking for each mark by itself takes half the time."""
+    """Run the search only if a mark occurs: in prose, testing each mark by itself takes half the time."""
 
     def begins_in(text: str) -> object:
         for mark in marks:
@@ -92,8 +92,8 @@ def _one_by_one(
 
 
 class Beginnings(dict[str, bool]):
-    """Whether anything may begin in a piece of text. Short pieces are remembered: a model's tokens repeat, and a lookup
-    costs half of a search.
+    """Whether anything may begin in a piece of text. Short pieces are cached: a model's tokens repeat, and a lookup costs
+    half of a search.
     """
 
     __slots__ = ("_search",)
@@ -112,7 +112,7 @@ class Beginnings(dict[str, bool]):
 class Openers:
     """One search for everything that matters to a scanner in plain text.
 
-    begins_in: matches if anything may begin in a text. begins: the same for the tokens of a stream.
+    begins_in: matches if anything may begin in a text. begins: the same as a cached test, for the tokens of a stream.
     """
 
     __slots__ = ("_groups", "_prepared", "_tokens", "_words", "begins", "begins_in")
@@ -130,7 +130,7 @@ class Openers:
         self._groups: dict[str, list[PreparedPattern]] = {}  # by the word that was found
 
     def _group(self, word: str) -> list[PreparedPattern]:
-        """The patterns with an opener that the word begins, or that begins the word."""
+        """Return the patterns with an opener that is a prefix of the word, or the reverse."""
         key = word if word[0] not in _RUNS else word[0]
         group = self._groups.get(key)
         if group is None:
@@ -142,7 +142,7 @@ class Openers:
         return group
 
     def find(self, text: str, start: int) -> tuple[int, str] | None:
-        """The next opener, run, or tag around reasoning."""
+        """Return the next opener, run, or tag around reasoning."""
         found = self._tokens.search(text, start)
         if found is None:
             return None
@@ -150,7 +150,7 @@ class Openers:
         return found.start(), self.token_at(text, found.start()) if word in _RUNS else word
 
     def token_at(self, text: str, start: int) -> str:
-        """The run or tag around reasoning at a position, or the first character there."""
+        """Return the run or the tag around reasoning at a position, or the first character there."""
         found = _SIGNS.match(text, start)
         return text[start] if found is None else found.group()
 
@@ -161,7 +161,7 @@ class Openers:
         return self._words.held_from(text, start)
 
     def is_mark(self, text: str) -> bool:
-        """Whether a text is exactly an opener, or the beginning of one that does not occur in prose."""
+        """Return whether a text is an opener that does not occur in prose, or a prefix of one."""
         return (
             len(text) >= _SHORTEST_MARK
             and not text[0].isalnum()
@@ -179,7 +179,7 @@ class Openers:
     def candidates(
         self, word: str, text: str, start: int, around: Surroundings, *, ended: bool
     ) -> list[PreparedPattern]:
-        """The patterns whose opener is, or may still become, the text where a word was found, and counts there."""
+        """Return the patterns that allow an opener here and whose opener the text at `start` is, or may still become."""
         group = self._group(word)
         if not group:
             return group
@@ -215,14 +215,14 @@ def _counts(pattern: TextPattern, around: Surroundings) -> bool:
             return allowed and around.is_fresh
 
 
-# Models in use at a time. Clients choose their names, so there is a limit.
+# The number of models in use at a time. Clients choose the model names, so the cache needs a limit.
 _MAX_PREPARED = 256
 
 _prepared: dict[int, tuple[tuple[TextPattern, ...], Openers | None]] = {}
 
 
 def openers_of(patterns: tuple[TextPattern, ...], offers: Offers) -> Openers:
-    """The openers of these patterns, prepared once if they do not depend on the names of tools.
+    """Return the openers of these patterns, prepared once if they do not depend on the names of tools.
 
     Preparing fifty formats costs more than finding them.
     """

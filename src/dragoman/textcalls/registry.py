@@ -1,12 +1,12 @@
-"""The catalogue of text formats: by name, by model, and the ones that an application adds.
+"""The catalogue of text formats: by name, by model, and the formats that an application adds.
 
 Patterns find calls in a text while it streams. Matchers are functions that need the whole text; they are foreign code,
-so a matcher that raises is reported and the others go on. A scanner takes its patterns when it is made: later changes of
-the registry do not reach it.
+so if a matcher raises, that is reported and the other matchers still run. A scanner copies its patterns when it is
+created: later changes of the registry do not reach it.
 
-`auto` looks for every format with a sentinel, and for what the model's profile adds: formats without a sentinel, and
-marks that only this family of models writes. Some models call tools while they reason: for them an opener counts in
-`<think>` and in the reasoning channel too. For all others such text is text.
+`auto` looks for every format with a sentinel, and for those that the model's profile adds: formats without a sentinel,
+and marks that only this family of models writes. Some models call tools while they reason: for them an opener counts in
+`<think>` and in the reasoning channel too. For all other models an opener there is text.
 """
 
 from collections.abc import Callable, Iterable
@@ -45,7 +45,7 @@ _MATCHER_FAILURES = (Exception,)
 
 
 class PatternRegistry:
-    """Patterns in order of rank: if several share an opener, the first that confirms wins. changes: how many there were."""
+    """Patterns in order of rank: if several share an opener, the first that confirms wins. changes: a count of changes."""
 
     def __init__(self, patterns: Iterable[TextPattern] = ()) -> None:
         self._patterns: dict[str, TextPattern] = {}
@@ -61,9 +61,9 @@ class PatternRegistry:
         *,
         first: bool = False,
     ) -> Callable[[], None]:
-        """Add a pattern, or a matcher under a name, in place of what had that name. Returns a function that removes it.
+        """Add a pattern, or a matcher under a name, and replace any with the same name. Returns a function that removes it.
 
-        first: before all other patterns, so that it wins where openers are shared.
+        first: before all other patterns, so that it wins if openers are shared.
 
         Raises:
             ConfigError: the pattern has no name or no opener, or an opener that is empty or too long; the matcher has
@@ -94,9 +94,9 @@ class PatternRegistry:
     def find(
         self, text: str, tools: Iterable[object] | None = None
     ) -> tuple[tuple[TextCall, ...], tuple[str, ...]]:
-        """The calls in a whole text, by position and without overlaps, and a message for each matcher that raised.
+        """Return the calls in a whole text, by position and without overlaps, and a message for each matcher that raised.
 
-        Runs the matchers and every pattern with a sentinel. tools: patterns find only calls of these; None: of any.
+        Runs the matchers and every pattern with a sentinel. tools: patterns find only calls of these tools; None: of any.
         Of two calls that overlap, the one that starts first is kept; of two that start together, the matcher's.
         """
         found: list[TextCall] = []
@@ -105,7 +105,7 @@ class PatternRegistry:
             try:
                 found.extend(_checked_calls(matcher(text)))
             except _MATCHER_FAILURES as error:
-                # Without its message, which may quote the text.
+                # Without the error's message, which may quote the text.
                 problems.append(f"text pattern {name!r} raised {type(error).__name__}")
         sentinels = tuple(one for one in self._patterns.values() if one.is_sentinel)
         offers = Offers(tools)
@@ -122,7 +122,7 @@ class PatternRegistry:
         return tuple(calls), tuple(problems)
 
     def conflicts(self, pattern: TextPattern) -> tuple[str, ...]:
-        """The other patterns with an opener that begins one of this pattern's, or that one of this pattern's begins."""
+        """Return the other patterns with an opener that is a prefix of one of this pattern's openers, or the reverse."""
         return tuple(
             other.name
             for other in self._patterns.values()
@@ -130,14 +130,14 @@ class PatternRegistry:
         )
 
     def snapshot(self) -> tuple[TextPattern, ...]:
-        """All patterns, in order of rank."""
+        """Return all patterns, in order of rank."""
         return tuple(self._patterns.values())
 
     def named(self, names: Iterable[str]) -> tuple[TextPattern, ...]:
-        """The patterns of these names, in order of rank.
+        """Return the patterns of these names, in order of rank.
 
         Raises:
-            ConfigError: there is no pattern of that name.
+            ConfigError: no pattern has one of the names.
         """
         wanted = set(names)
         unknown = sorted(wanted - self._patterns.keys())
@@ -183,8 +183,8 @@ def _collide(ours: Iterable[str], theirs: Iterable[str]) -> bool:
 
 class Profile(Struct, frozen=True):
     """models: globs, matched against the model's name in lower case, with and without the vendor's prefix
-    (`meta-llama/`); every profile that matches counts. formats: what these models write besides the formats with a
-    sentinel. thinking: the formats in which they call tools while they reason.
+    (`meta-llama/`); every profile that matches counts. formats: the formats without a sentinel that these models write.
+    thinking: the formats in which they call tools while they reason.
     """
 
     models: tuple[str, ...]
@@ -216,11 +216,11 @@ PROFILES = (
     Profile(("*cline*", "*roocode*", "*roo-code*"), ("tool_tags",)),
     Profile(("qwen-*-chat*", "*-react*", "*_react*"), ("react",)),
 )
-"""The profiles we know."""
+"""All profiles."""
 
 
 def formats_of_model(model: str | None) -> tuple[str, ...]:
-    """The formats that the profiles of a model add."""
+    """Return the formats that the profiles of a model add."""
     found = (profile.formats for profile in _profiles_of(model))
     return tuple(dict.fromkeys(chain.from_iterable(found)))
 
@@ -236,7 +236,7 @@ def _profiles_of(model: str | None) -> list[Profile]:
 
 
 PATTERNS = PatternRegistry(BUILT_IN)
-"""The registry that scanners and aggregators use unless they are given another."""
+"""The registry that scanners and aggregators use by default."""
 
 
 def register_text_pattern(
@@ -246,7 +246,7 @@ def register_text_pattern(
 
     pattern: a `TextPattern`, which every scanner looks for; or the name of a `matcher`, a function from the text of a
         finished message to `TextCall` values, which only the aggregator runs.
-    first: it comes before the built-in formats where an opener is shared.
+    first: place it before the built-in formats that share an opener.
 
     Raises:
         ConfigError: the pattern cannot work.
@@ -261,12 +261,12 @@ def choose_patterns(
     *,
     stream: Iterable[str] = (),
 ) -> tuple[TextPattern, ...]:
-    """`auto`: every format with a sentinel and those of the model's profile. Otherwise the formats named.
+    """Return for `auto` every format with a sentinel and those of the model's profile; otherwise the named formats.
 
-    The profile also says which of them count in reasoning. stream: the formats whose arguments are reported as they come.
+    The profile also decides which formats count in reasoning. stream: the formats whose arguments are reported as they come.
 
     Raises:
-        ConfigError: there is no format of that name.
+        ConfigError: no format has one of the names.
     """
     patterns = PATTERNS if registry is None else registry
     streaming = frozenset(stream)
@@ -278,7 +278,7 @@ def choose_patterns(
 
 
 class ChosenPatterns(Struct, frozen=True, gc=False):
-    """The patterns for the answers of one model. They are the same for all its requests."""
+    """The patterns for the answers of one model. All its requests use the same."""
 
     patterns: tuple[TextPattern, ...]
     reasoning: tuple[TextPattern, ...]
@@ -287,12 +287,12 @@ class ChosenPatterns(Struct, frozen=True, gc=False):
 def patterns_for(
     formats: str | Iterable[str], model: str | None, registry: PatternRegistry = PATTERNS
 ) -> ChosenPatterns:
-    """The patterns for the answers of a model, chosen again only if the registry has changed."""
+    """Return the patterns for the answers of a model, chosen again only if the registry has changed."""
     names = (formats,) if isinstance(formats, str) else tuple(formats)
     return _chosen(registry, registry.changes, names, model)
 
 
-# Models in use at a time. Clients choose their names, so there is a limit.
+# The number of models in use at a time. Clients choose the model names, so the cache needs a limit.
 @lru_cache(maxsize=256)
 def _chosen(
     registry: PatternRegistry, _changes: int, names: tuple[str, ...], model: str | None

@@ -56,13 +56,13 @@ def scan_text(
     finish: FinishReason = "stop",
     registry: PatternRegistry | None = None,
 ) -> TextScan:
-    """The tool calls in a whole text.
+    """Return the tool calls in a whole text.
 
     tools: those that the client offered, in any dialect's shape; a call of another tool is text. None: accept every name.
-    finish: why the text ended; a text that was cut off has no call at its end.
+    finish: why the text ended; a truncated text has no call at its end.
 
     Raises:
-        ConfigError: `formats` names one that does not exist.
+        ConfigError: `formats` has an unknown name.
     """
     offers = Offers(tools)
     if not offers:
@@ -73,11 +73,11 @@ def scan_text(
 
 
 _NEW_TEXT = Text(status="in_progress")
-_FREE_TEXT = "input"  # the one parameter by which a tool with free text is called where only JSON can be written
+_FREE_TEXT = "input"  # the parameter that carries the text of a free-text tool in a format that only has JSON
 
 
 class CallIds:
-    """The ids of one choice's calls: the model's own where it comes once, else ours."""
+    """The ids of one choice's calls: the model's own id the first time it occurs, otherwise a new one."""
 
     __slots__ = ("_mint", "_used")
 
@@ -93,7 +93,7 @@ class CallIds:
 
 
 class _OpenCall(Struct, eq=False):
-    """A call that has begun. The input of a tool with free text is emitted when its JSON is complete."""
+    """A call that has begun. The input of a free-text tool is emitted when its JSON is complete."""
 
     part: int
     call: Call
@@ -102,16 +102,15 @@ class _OpenCall(Struct, eq=False):
 
 
 class FindingWriter:
-    """Turns findings into events: a text between two calls, a call, and reasoning are a part each.
+    """Turns findings into events: a text between two calls, a call, and reasoning are one part each.
 
-    Part numbers come from the caller, because other parts of the same answer count too. `header` begins the next text
-    part.
+    The caller supplies part numbers, because other parts of the same answer count too. `header` begins the next text part.
     """
 
     def __init__(
         self, number: Callable[[], int], offers: Offers, identify: CallIds, *, choice: int = 0
     ) -> None:
-        self.calls = 0  # complete ones
+        self.calls = 0  # complete calls
         self.problems: list[Problem] = []
         self.header: Text = _NEW_TEXT
         self.text_part: int | None = None
@@ -127,7 +126,7 @@ class FindingWriter:
         self._open: dict[int, _OpenCall] = {}
 
     def write(self, found: Iterable[Found]) -> list[Event]:
-        """The events of what was found."""
+        """Return the events of the findings."""
         events: list[Event] = []
         for one in found:
             match one:
@@ -150,13 +149,13 @@ class FindingWriter:
         return events
 
     def add_text(self, text: str, events: list[Event], logprobs: Raw | None = None) -> None:
-        """Text for the reader, in the open text part or a new one."""
+        """Add text for the reader to the open text part or a new one."""
         part = self.open_text(events)
         self._texts.append(text)
         events.append(TextDelta(part, text, logprobs))
 
     def open_text(self, events: list[Event]) -> int:
-        """The number of the open text part; one is begun if there is none."""
+        """Return the number of the open text part; begin one if none is open."""
         if self.text_part is None:
             self._end_thought(events)
             self.text_part = self._number()
@@ -166,17 +165,17 @@ class FindingWriter:
         return self.text_part
 
     def note(self, text: str) -> None:
-        """Text of the open text part that the caller has emitted itself."""
+        """Add text that the caller has emitted itself to the open text part."""
         self._texts.append(text)
 
     def annotate(self, annotation: Annotation, events: list[Event]) -> None:
-        """A citation, on the open text part or the next."""
+        """Add a citation to the open text part or the next one."""
         self._annotations.append(annotation)
         if self.text_part is not None:
             events.append(AnnotationAdded(self.text_part, annotation))
 
     def end_text(self, events: list[Event], status: PartStatus = "completed") -> None:
-        """The text part is over, if one is open."""
+        """End the text part, if one is open."""
         if self.text_part is not None:
             text, annotations = "".join(self._texts), tuple(self._annotations)
             value = replace(self.header, text=text, annotations=annotations, status=status)
@@ -187,7 +186,7 @@ class FindingWriter:
             self._annotations.clear()
 
     def end_all(self, events: list[Event], status: PartStatus = "completed") -> None:
-        """Every open part is over."""
+        """End every open part."""
         self.end_text(events, status)
         self._end_thought(events)
         while self._open:
@@ -243,7 +242,7 @@ class FindingWriter:
 
 
 def _free_text(source: str) -> str:
-    """The input of a tool with free text, out of the JSON it was called with."""
+    """Return the input of a free-text tool from the JSON of its call."""
     value = cast("dict[str, object]", loads(source))
     text = value.get(_FREE_TEXT, next(iter(value.values()), "")) if len(value) <= 1 else source
     return text if isinstance(text, str) else source
@@ -254,11 +253,11 @@ class TextScanner:
 
     tools: those that were offered, in any dialect's shape. With none, everything is text; None accepts every name.
     formats: `auto`, a format's name, or several. model: the model's name, whose profile adds formats to `auto`.
-    stream: the formats whose arguments are emitted as they come; those of the others when their call is complete.
+    stream: the formats whose arguments are emitted as they come; the others' arguments are emitted with the complete call.
     seed: makes the ids of the calls differ from those of other scanners.
 
     Raises:
-        ConfigError: `formats` or `stream` names one that does not exist.
+        ConfigError: `formats` or `stream` has an unknown name.
     """
 
     def __init__(
@@ -296,12 +295,12 @@ class TextScanner:
         """Take a piece of the text.
 
         Raises:
-            LocalProtocolError: the text was finished before.
+            LocalProtocolError: the text is already finished.
         """
         return tuple(self._writer.write(self._finder.feed(text)))
 
     def finish(self, reason: FinishReason = "stop") -> tuple[Event, ...]:
-        """The text is over. Only a reason that means a complete answer lets its end stand for a closing tag."""
+        """End the text. The end replaces a missing closer only if the reason means a complete answer."""
         if self._is_finished:
             return ()
         self._is_finished = True

@@ -1,16 +1,16 @@
-"""Between a decoder and an encoder: events of an answer in, and the same events with calls in place of markup out.
+"""Stands between a decoder and an encoder: takes the events of an answer and returns them with calls in place of markup.
 
 The text of each choice is scanned. All other events pass unchanged, except for their part numbers, which stay dense
 when one text becomes several parts. A structured call ends the scanning of its choice. A text that ends while something
 is held waits for the next event of its choice, because only a `Finished` that means a complete answer lets the end of the
-text stand for a closing tag. Grammatical sequences in, grammatical sequences out.
+text replace a closing tag. If the incoming events keep to the grammar, so do the emitted ones.
 
-Until something is found, the stage emits the answer as it came, only later where text is held. `has_changed` says when
-that is no longer so, and `held_text` says what of a text is still held, so that a caller may forward what came instead.
+Until a call is found, the stage emits the answer unchanged, but later where text is held. `has_changed` becomes true when
+the answer is changed, and `held_text` returns the text still held, so that a caller may forward the original frames instead.
 
 Some servers leave the markup in the text and parse it too, so the same call comes twice in one choice. A structured call
-that follows one from the text is therefore held until it is complete. If it has the name and arguments of a call from
-the text it is dropped, and otherwise all of it is emitted then. Each call from the text matches one repetition.
+that follows a call from the text is therefore held until it is complete. If it has the name and arguments of a call from
+the text it is dropped, otherwise all its events are emitted then. Each call from the text matches one repetition.
 """
 
 from collections.abc import Callable, Iterable
@@ -55,14 +55,14 @@ from dragoman.textcalls.tail import Tail, TailPolicy
 
 
 def _is_same(call: Call, other: Call) -> bool:
-    """By name and arguments, which are compared as values: servers write them anew."""
+    """Return whether name and arguments are equal. Arguments are compared as values: servers rewrite them."""
     if (call.name, call.namespace) != (other.name, other.namespace):
         return False
     return call.input == other.input or is_same_json(call.input or "{}", other.input or "{}")
 
 
 HeldText = tuple[int, int, bool]
-"""Text that is not emitted yet: its part, how many of its characters had come, and whether it had ended."""
+"""Text that is not emitted yet: its part, how many of its characters had arrived, and whether it had ended."""
 
 
 class ScannedChoice(Struct, eq=False):
@@ -74,11 +74,13 @@ class ScannedChoice(Struct, eq=False):
     is_closed: bool = False  # a structured call came, so text is no longer scanned
     is_finished: bool = False
     texts: "list[ScannedText]" = field(default_factory=list["ScannedText"])
-    written: list[Call] = field(default_factory=list[Call])  # came as text and were emitted
+    written: list[Call] = field(
+        default_factory=list[Call]
+    )  # calls that came as text and were emitted
 
 
 class ScannedText(Struct, eq=False):
-    """A text of the upstream while it is scanned. `found` keeps what a reasoning holds until it is over.
+    """A text of the upstream while it is scanned. `found` keeps the findings in reasoning until the reasoning ends.
 
     `came` and `emitted` count its characters, except for those that passed unscanned.
     """
@@ -90,10 +92,8 @@ class ScannedText(Struct, eq=False):
     late: list[str] = field(default_factory=list[str])  # text that passed unscanned
     came: int = 0
     emitted: int = 0
-    mark: str = (
-        ""  # an opener that was left out because a structured call came instead of what it opens
-    )
-    is_plain: bool = True  # nothing was found in it, nothing withheld
+    mark: str = ""  # an opener that was dropped because a structured call followed it
+    is_plain: bool = True  # nothing was found in it and nothing was withheld
     ended: PartEnded | None = None
     found: list[Found] = field(default_factory=list[Found])
 
@@ -107,18 +107,18 @@ class ScannedText(Struct, eq=False):
 
     @property
     def is_still(self) -> bool:
-        """Whether nothing was found and nothing is held. Then its end needs no settling, whatever the reason."""
+        """Whether nothing was found and nothing is held. Then the reason of its end does not matter."""
         return self.is_plain and self.finder.is_quiet
 
     @property
     def is_calm(self) -> bool:
-        """Whether text in which nothing begins would be emitted as it comes."""
+        """Whether text in which nothing begins would be emitted at once."""
         is_open = self.writer.text_part is not None and self.ended is None and not self.mark
         return is_open and self.finder.is_quiet and not self.choice.tail.passed
 
     @property
     def is_settled(self) -> bool:
-        """Whether all that came was emitted."""
+        """Whether all text that arrived was emitted."""
         is_open = self.writer.text_part is not None and self.ended is None
         return is_open and self.emitted == self.came
 
@@ -138,7 +138,7 @@ _DEFAULT_POLICY = TailPolicy()
 
 
 class StageSettings(Struct, frozen=True, kw_only=True):
-    """What a stage looks for. reasoning: the patterns that count in a reasoning channel too, whose text stays."""
+    """What a stage looks for. reasoning: the patterns that also count in a reasoning channel, whose text is kept."""
 
     offers: Offers
     patterns: tuple[TextPattern, ...]
@@ -155,12 +155,12 @@ def stage_for(
     policy: TailPolicy = _DEFAULT_POLICY,
     seed: str = "",
 ) -> "TextCallStage | None":
-    """The stage for the answer to a request; None if no tool may be called, so that text is text.
+    """Return the stage for the answer to a request; None if no tool may be called, so that no text can be a call.
 
     model: the model's name at the upstream, if it differs from the request's.
 
     Raises:
-        ConfigError: `formats` names one that does not exist.
+        ConfigError: `formats` has an unknown name.
     """
     choice = request.tool_choice
     tools = request.tools
@@ -186,13 +186,13 @@ def stage_for(
 
 
 class TextCallStage:
-    """One answer."""
+    """Finds the calls in the text of one answer."""
 
     def __init__(self, settings: StageSettings) -> None:
         self._settings = settings
         self._numbers = count()
         self._choices: dict[int, ScannedChoice] = {}
-        self._choice_of: dict[int, int] = {}  # the choice of each part of the upstream
+        self._choice_of: dict[int, int] = {}  # the choice of each of the upstream's parts
         self._texts: dict[int, ScannedText] = {}
         self._thoughts: dict[int, ScannedText] = {}
         self._renumbered: dict[int, int] = {}
@@ -203,7 +203,7 @@ class TextCallStage:
         self.begins_in = self._openers.begins_in
         self.begins = self._openers.begins
         self.problems: list[Problem] = []
-        self.has_changed = False  # something else was emitted than came
+        self.has_changed = False  # the emitted events differ from those that came
         self.is_thinking = bool(settings.reasoning)  # reasoning is scanned too
 
     @property
@@ -218,14 +218,14 @@ class TextCallStage:
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing more can be emitted, so that the upstream need not go on."""
+        """Whether nothing more can be emitted, so that the upstream can be stopped."""
         choices = self._choices.values()
         is_over = all(one.tail.is_over or one.is_finished for one in choices)
         return bool(choices) and is_over and not self._open
 
     @property
     def is_holding(self) -> bool:
-        """Whether some text holds what may become a call."""
+        """Whether some text holds characters that may become a call."""
         return any(text.finder.is_waiting for text in self._texts.values())
 
     @property
@@ -234,26 +234,26 @@ class TextCallStage:
         return any(text.finder.is_confirmed for text in self._texts.values())
 
     def may_touch(self, text: str) -> bool:
-        """Whether anything may be found in a whole text."""
+        """Return whether anything may be found in a whole text."""
         return self.begins_in(text) is not None
 
     def text_sink(self, part: int) -> Callable[[str], None] | None:
-        """Where to put a piece of this text instead of feeding it, if nothing `begins_in` it; None: feed it.
+        """Return where to put a piece of this text instead of feeding it, if nothing `begins_in` it; None: feed it.
 
-        Holds until anything else is fed.
+        The function is valid until any other event is fed.
         """
         text = self._texts.get(part)
         return text.late.append if text is not None and text.is_calm else None
 
     def held_text(self, part: int) -> HeldText | None:
-        """What of a text is still to be emitted; None if nothing is, or if the part is not a scanned text."""
+        """Return the text of a part that is still held; None if none is, or if the part is not a scanned text."""
         text = self._texts.get(part)
         if text is None or text.is_settled:
             return None
         return (part, text.came, text.ended is not None)
 
     def is_released(self, held: HeldText) -> bool:
-        """Whether that has been emitted by now."""
+        """Return whether this held text has been emitted by now."""
         part, size, is_ended = held
         text = self._texts.get(part)
         if text is None:
@@ -261,14 +261,14 @@ class TextCallStage:
         return not is_ended and text.writer.text_part is not None and text.emitted >= size
 
     def number_of(self, part: int) -> int | None:
-        """The number under which a part is emitted, while nothing has changed; None if it is not emitted yet."""
+        """Return the number under which a part is emitted, while nothing has changed; None if it is not emitted yet."""
         text = self._texts.get(part)
         return self._renumbered.get(part) if text is None else text.writer.text_part
 
     def feed(self, event: Event) -> tuple[Event, ...]:
-        """Take the next event of the answer."""
+        """Take the next event of the answer and return the events to emit."""
         if type(event) is TextDelta:
-            # Nearly every event is a piece of text in which nothing begins: it passes as it is and is accounted for later.
+            # Nearly every event is a piece of text in which nothing begins: it passes unchanged and is accounted for later.
             text = self._texts.get(event.part)
             is_open = text is not None and text.is_calm and text.writer.text_part == event.part
             if text is not None and is_open and self.begins_in(event.text) is None:
@@ -311,7 +311,7 @@ class TextCallStage:
                 return (event,)
 
     def finish_now(self) -> tuple[Event, ...]:
-        """End the answer here, as if the upstream had: for a caller that cuts it because `is_done`."""
+        """End the answer here, as the upstream would: for a caller that stops the upstream because `is_done`."""
         events: list[Event] = []
         for number, choice in self._choices.items():
             if not choice.is_finished:
@@ -339,7 +339,7 @@ class TextCallStage:
                 events += self._drop_mark(text)
         events += self._release(choice, "length")
         for text in choice.texts:
-            # Parts keep their order: a text that has begun comes before what begins now.
+            # Parts keep their order: a text that has begun comes before the part that begins now.
             if text.writer.is_fresh:
                 text.writer.open_text(events)
         if isinstance(header, Call) and header.executor == "client":
@@ -368,7 +368,7 @@ class TextCallStage:
     def _feed_held_call(self, event: Event) -> tuple[Event, ...] | None:
         """Hold the events of a structured call that may repeat one from the text until it ends.
 
-        None: the event is about something else.
+        None: the event is about another part.
         """
         held = None
         if not isinstance(event, _ABOUT_NO_PART) and event.part is not None:
@@ -386,7 +386,7 @@ class TextCallStage:
             return tuple(chain.from_iterable(map(self._replay, events)))
         written.remove(repeated)
         self._open.discard(event.part)
-        message = f"{call.name}: the call was written as text before, and is sent once"
+        message = f"{call.name}: the call was already written as text, and is sent once"
         self.problems.append(Problem(0, "repeated_call", message))
         return ()
 
@@ -406,7 +406,7 @@ class TextCallStage:
         text.catch_up()
         text.came += len(event.text)
         if text.mark:
-            event = replace(event, text=text.mark + event.text)  # it was text after all
+            event = replace(event, text=text.mark + event.text)  # the mark was text after all
             text.mark = ""
         found = text.finder.feed(event.text)
         events: list[Event] = []
@@ -466,13 +466,13 @@ class TextCallStage:
         return tuple(events)
 
     def _take_from_reasoning(self, thoughts: ScannedText) -> list[Event]:
-        """The calls in reasoning that is over. Its text was emitted as it came."""
+        """Return the events of the calls in ended reasoning, whose text was emitted unchanged."""
         rest = thoughts.finder.finish("stop")
         rest = [one for one in rest if not isinstance(one, TextFound | ThoughtFound)]
         return self._take(thoughts, [*thoughts.found, *rest])
 
     def _settle(self, text: ScannedText, reason: FinishReason) -> list[Event]:
-        """The text is over: emit what was held, and end its part."""
+        """End a text: emit its held text, and end its part."""
         events: list[Event] = []
         if not text.is_still:
             text.catch_up()
@@ -493,14 +493,14 @@ class TextCallStage:
         return events
 
     def _release(self, choice: ScannedChoice, reason: FinishReason) -> list[Event]:
-        """Settle the texts that are over and only waited for what comes next."""
+        """Settle the texts that have ended and waited for the next event."""
         events: list[Event] = []
         for text in [text for text in choice.texts if text.ended is not None]:
             events += self._settle(text, reason)
         return events
 
     def _drop_mark(self, text: ScannedText) -> list[Event]:
-        """Drop the opener, or its beginning, that a server's own parser left before the call that it made of the rest."""
+        """Drop an opener, or its beginning, that a server's own parser left before the call that it made of the rest."""
         text.catch_up()
         held = text.finder.held
         mark = held.strip()
@@ -511,12 +511,12 @@ class TextCallStage:
             del found[-1]
             text.mark = held
         self._note_change(text)
-        message = f"{mark!r} stood before a structured call and was left out"
+        message = f"expected no opener before a structured call, got {mark!r} and dropped it"
         self.problems.append(Problem(text.came, "leaked_mark", message))
         return self._take(text, found)
 
     def _close(self, choice: ScannedChoice) -> list[Event]:
-        """A structured call came: from here on the text of this choice is not scanned."""
+        """Stop scanning the text of this choice, because a structured call came."""
         choice.is_closed = True
         events: list[Event] = []
         for text in choice.texts:
@@ -545,13 +545,13 @@ class TextCallStage:
         return event if number == event.part else replace(event, part=number)
 
     def _mention(self, event: Progress | Noticed) -> Event:
-        """A remark about a part loses its part number if that part has not been emitted."""
+        """Return the event without its part number if that part has not been emitted."""
         number = None if event.part is None else self.number_of(event.part)
         return event if number == event.part else replace(event, part=number)
 
 
 def _calls_in(events: Iterable[Event]) -> Iterable[Call]:
-    """The calls that events complete."""
+    """Return the calls that events complete."""
     for event in events:
         match event:
             case PartEnded(value=Call(status="completed") as call):

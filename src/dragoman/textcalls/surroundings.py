@@ -1,4 +1,4 @@
-"""What surrounds a place in the text: a code fence, inline code, reasoning, the beginning of a line."""
+"""Tracks what surrounds a place in the text: a code fence, inline code, reasoning, the beginning of a line."""
 
 from typing import Literal
 
@@ -11,7 +11,7 @@ THINKING = {
     "<|START_THINKING|>": "<|END_THINKING|>",
     "[THINK]": "[/THINK]",
 }
-"""The tags that begin reasoning in the middle of an answer, and those that end it."""
+"""The tags that begin reasoning in the middle of an answer, and the tags that end it."""
 
 _MAX_INDENT = 3
 _FENCE = 3
@@ -20,11 +20,11 @@ _FENCE = 3
 class Surroundings:
     """Whether the end of the text so far is in a code fence, in inline code, in reasoning, or at the start of a line.
 
-    Follows Markdown as far as it matters: a fence is a run of three or more backticks or tildes at the beginning of a
-    line (with at most three spaces before it), and ends with a run as long of the same character, alone on its line;
-    inline code is between two runs of backticks of one length within a line. A fence that never closes stays a fence.
+    Follows Markdown where it matters: a fence is a run of three or more backticks or tildes at the beginning of a line
+    (with at most three spaces before it), and ends with a run of the same character, at least as long and alone on its
+    line; inline code is between two equally long runs of backticks within a line. A fence that never closes stays a fence.
 
-    All text passes through here, in order. The finder decides what an opener means in these surroundings.
+    All text passes through this class, in order. The finder decides what an opener means in these surroundings.
     """
 
     __slots__ = (
@@ -48,7 +48,7 @@ class Surroundings:
         self._inline = 0  # the length of the run that opened inline code
         self._thinking = ""  # the tag that will end the reasoning
         self._indent = 0  # white space since the beginning of the line; -1: other text
-        self._run = ""  # the character of the run at the very end, a backtick or a tilde
+        self._run = ""  # the character of the run at the end of the text, a backtick or a tilde
         self._run_size = 0
         self._run_indent = 0
 
@@ -65,7 +65,7 @@ class Surroundings:
         return self._indent >= 0
 
     def pass_text(self, text: str) -> None:
-        """Text without runs and without tags around reasoning."""
+        """Pass text without runs and without tags around reasoning."""
         if not text:
             return
         if self._run:
@@ -85,7 +85,7 @@ class Surroundings:
             self.is_fresh = False
 
     def pass_run(self, run: str) -> None:
-        """Backticks or tildes. The same run may go on with the next call."""
+        """Pass backticks or tildes. The next call may continue the same run."""
         self.is_fresh = self.is_in_word = False
         if self._run and self._run != run[0]:
             self._end_run(run[0])
@@ -97,7 +97,7 @@ class Surroundings:
         self._run_size += len(run)
 
     def pass_word(self, word: str) -> None:
-        """A tag that begins or ends reasoning."""
+        """Pass a tag that begins or ends reasoning."""
         if self._run:
             self._end_run(word[0])
         self._indent = -1
@@ -108,7 +108,7 @@ class Surroundings:
             self._thinking = THINKING.get(word, "")
 
     def settle_before(self, word: str) -> None:
-        """The run at the end is over, unless the word goes on with it."""
+        """End the run at the end of the text, unless the word continues it."""
         if self._run and not word.startswith(self._run):
             self._end_run(word[:1])
 

@@ -1,7 +1,7 @@
-"""The policy after a call that came as text: what may follow it, and how many calls there may be.
+"""The policy after a call that came as text: what may follow the call, and how many calls there may be.
 
-A model that writes its calls as text does not stop after them: it goes on and invents their results. So by default such
-a turn ends with its calls.
+A model that writes its calls as text does not stop after them: it continues and invents their results. So by default
+such a turn ends with its calls.
 """
 
 from collections.abc import Iterable
@@ -23,10 +23,10 @@ from dragoman.textcalls.findings import (
 
 
 class TailPolicy(Struct, frozen=True, kw_only=True):
-    """stop: `burst` lets further calls and white space pass, and the first other text ends the turn; `first` ends it
-    after the first call; `never` lets it go on. suppress_tail: drop text after a call. max_calls: the most calls that
-    pass; 0 lets all pass. dedup: drop a call with the name and arguments of an earlier one; calls then pass when they
-    are complete.
+    """stop: `burst` lets further calls and white space pass, and the first other text ends the turn; `first` ends the turn
+    after the first call; `never` lets it continue. suppress_tail: drop text after a call. max_calls: the most calls that
+    pass; 0 lets all pass. dedup: drop a call with the name and arguments of an earlier call; calls then pass only when
+    they are complete.
     """
 
     stop: Literal["burst", "first", "never"] = "burst"
@@ -36,11 +36,11 @@ class TailPolicy(Struct, frozen=True, kw_only=True):
 
 
 KEEP_ALL = TailPolicy(stop="never", suppress_tail=False)
-"""Nothing is withheld."""
+"""Withhold nothing."""
 
 
 class Tail:
-    """The policy applied to one choice. passed, withheld: how many calls."""
+    """The policy applied to one choice. passed, withheld: numbers of calls."""
 
     __slots__ = ("_drafts", "_policy", "_seen", "_withheld_now", "is_over", "passed", "withheld")
 
@@ -54,7 +54,7 @@ class Tail:
         self._drafts: dict[int, list[CallFound | InputFound]] = {}
 
     def filter(self, found: Iterable[Found]) -> list[Found]:
-        """The findings that may pass."""
+        """Return the findings that may pass."""
         passed: list[Found] = []
         for one in found:
             match one:
@@ -115,7 +115,7 @@ class Tail:
 
 
 def _key(draft: list[CallFound | InputFound]) -> tuple[str, bytes]:
-    """Name and canonical arguments."""
+    """Return name and canonical arguments."""
     names = [one.name for one in draft if isinstance(one, CallFound)]
     source = "".join(one.text for one in draft if isinstance(one, InputFound))
     return names[0], dumps_canonical(loads(source or "{}"))

@@ -1,13 +1,13 @@
-"""The text of a parameter as JSON, by the type that its schema declares; and Python literals as JSON.
+"""Converts the text of a parameter to JSON, by the type that its schema declares; and Python literals to JSON.
 
-A parameter declared as a string is its text, whatever that looks like. For other types the text is tried in a fixed
+A parameter declared as a string is its text, whatever the text looks like. For other types the text is tried in a fixed
 order (null, integer, number, boolean, object, array) and stays a string if none fits: a tool can refuse a wrong type with
-a message that the model understands. JSON passes as it was written. Python's spelling of a list or a dict is converted,
-and so is JSON that was escaped once too often.
+a message that the model understands. JSON passes unchanged. Python's spelling of a list or a dict is converted, and so is
+JSON that was escaped once too often.
 
 Python literals are read while they stream or from a whole text: strings (with prefixes, triple quotes and escapes),
 numbers, `True False None` and their JSON spellings, lists, tuples, sets and dicts. Models often forget to escape a quote
-inside a string argument, so `is_argument` strings end only at a quote after which the call can go on.
+inside a string argument, so `is_argument` strings end only at a quote after which the call can continue.
 """
 
 import re
@@ -29,17 +29,17 @@ from dragoman.textcalls.offers import Types
 
 
 def json_string(text: str) -> str:
-    """The text as a JSON string."""
+    """Return the text as a JSON string."""
     return dumps_text(text).decode("utf-8")
 
 
 def json_string_inside(text: str) -> str:
-    """The text as it is written between the quotes of a JSON string."""
+    """Return the text as it is written between the quotes of a JSON string."""
     return json_string(text)[1:-1]
 
 
 def object_source(members: Iterable[tuple[str, str]]) -> str:
-    """Names and the JSON sources of their values as the source of one object."""
+    """Return the source of an object from names and the JSON sources of their values."""
     return "{" + ",".join(f"{json_string(name)}:{source}" for name, source in members) + "}"
 
 
@@ -84,7 +84,7 @@ _MAX_AHEAD = 64
 
 
 def literal_as_json(text: str) -> str | None:
-    """A whole text that is one Python literal, as JSON; None if it is not one. Sets are not accepted here."""
+    """Return a whole text that is one Python literal as JSON; None if it is not one. Sets are not accepted here."""
     buffer = TextBuffer()
     buffer.feed(text, 0)
     buffer.ended = True
@@ -106,7 +106,7 @@ def read_literal(
     takes_sets: bool = True,
     depth: int = 0,
 ) -> Wait[None]:
-    """One literal at the cursor, given to `take` as JSON."""
+    """Read one literal at the cursor and pass it to `take` as JSON."""
     cursor.check_depth(depth)
     first = yield from cursor.skip(SPACE)
     if first in ("'", '"'):
@@ -131,7 +131,7 @@ def _read_list(cursor: Cursor, take: Take, *, takes_sets: bool, depth: int) -> W
 
 
 def _read_braces(cursor: Cursor, take: Take, *, takes_sets: bool, depth: int) -> Wait[None]:
-    """A dict, or a set, which the first value decides."""
+    """Read a dict or a set; the first value decides which."""
     start = cursor.at
     cursor.at += 1
     is_set: bool | None = None
@@ -229,7 +229,7 @@ def _read_string(
 
 
 def _read_escape(cursor: Cursor, *, is_raw: bool) -> Wait[str]:
-    """The value of an escape. One that Python does not know stays as it is, with the backslash."""
+    """Return the value of an escape. An escape that Python does not know is returned unchanged, with the backslash."""
     character = yield from cursor.peek()
     if not character:
         return "\\"
@@ -251,7 +251,7 @@ def _read_escape(cursor: Cursor, *, is_raw: bool) -> Wait[str]:
 
 
 def _ends_here(cursor: Cursor) -> Wait[bool]:
-    """Whether a call can go on after the quote just passed."""
+    """Return whether a call can continue after the quote just passed."""
     buffer = cursor.buffer
     while True:
         index = cursor.at - buffer.base
@@ -259,7 +259,7 @@ def _ends_here(cursor: Cursor) -> Wait[bool]:
         buffer.examined += len(ahead)
         is_whole = buffer.ended or len(ahead) == _MAX_AHEAD
         found = _GOES_ON.match(ahead)
-        # The end of the window is an end only where the text is over.
+        # The end of the window counts as the end only if the text has ended.
         if found is not None and (
             is_whole or found.end() < len(ahead) or not _is_open_end(found.group())
         ):
@@ -270,21 +270,21 @@ def _ends_here(cursor: Cursor) -> Wait[bool]:
 
 
 def _is_open_end(matched: str) -> bool:
-    """Whether only the end of the window made it match."""
+    """Return whether the text matched only because the window ends there."""
     return matched.rstrip().endswith(")")
 
 
 Untyped = Literal["string", "json"]
-"""What a value without a declared type is: its text, or JSON where it is JSON."""
+"""The meaning of a value without a declared type: its text, or JSON if it is JSON."""
 
 _INTEGER = re.compile(r"[+-]?[0-9]+(?:\.0*)?")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _JSON_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
-_MAX_DIGITS = 400  # beyond a double; such a text is no number
+_MAX_DIGITS = 400  # beyond a double; such a text is not a number
 
 
 def coerce(text: str, types: Types, untyped: Untyped = "string") -> str:
-    """The text as JSON source."""
+    """Return the text as JSON source."""
     names = types.names
     if types.is_text or (not names and untyped == "string"):
         return json_string(text)

@@ -111,7 +111,7 @@ class _Liar(Struct, frozen=True):
 
 @pytest.mark.parametrize(
     ("body", "fault"),
-    [(_Peeker(), "give something else than the whole"), (_Liar(), "are no JSON object")],
+    [(_Peeker(), "give other findings than the whole"), (_Liar(), "are no JSON object")],
 )
 def test_helper_names_the_law_that_is_broken(body: _Peeker | _Liar, fault: str) -> None:
     pattern = TextPattern(name="bad", openers=("@@",), body=body)

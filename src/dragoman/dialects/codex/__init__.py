@@ -1,4 +1,4 @@
-"""Codex app-server v2: JSON-RPC messages of a `codex app-server` child. An upstream only; nobody speaks it to us."""
+"""Codex app-server v2: JSON-RPC messages of a `codex app-server` child. An upstream only; no client uses this dialect."""
 
 from dragoman.dialects.codex.decode import ANSWER, PAUSE, CodexReader, read_body, read_typed
 from dragoman.dialects.codex.errors import decode_error

@@ -1,16 +1,16 @@
-"""The calls of one Codex turn: seen through several messages, emitted once.
+"""The calls of one Codex turn: several messages report a call, and it is emitted once.
 
-One call of a client's tool comes as the model's own item (`rawResponseItem/completed`, only when asked for, with the
-exact argument text), as `item/started`, as the request `item/tool/call`, and as `item/completed` once it is answered.
-The first of them emits the call, whole and closed: Codex sends no argument deltas, and nothing at all before the model
-has finished the call. `call_id` joins them.
+A call of a client's tool comes as the model's own item (`rawResponseItem/completed`, only when asked for, with the exact
+argument text), as `item/started`, as the request `item/tool/call`, and as `item/completed` once it is answered. The first
+of these messages emits the call, whole and closed: Codex sends no argument deltas, and no message before the model has
+finished the call. The messages share a `call_id`.
 
-A model may use an id again later in the turn. So: once a call has been answered, a kind of message that has been seen
-for it already speaks of a new call.
+A model may use an id again later in the turn. So after a call has been answered, a second message of the same kind is
+about a new call.
 
-Who runs it: a call that names a client's tool is the client's; where the tools are not known, every function call is
-taken for one. Arguments that are not JSON never reach the client (Codex answers the model itself), nor do freeform
-calls, which only Codex's own tools take.
+Executor: a call of a tool that the client offered is the client's; if the tools are unknown, every function call is. A
+call whose arguments are not JSON never reaches the client (Codex answers the model itself), nor does a freeform call,
+which only Codex's own tools have.
 """
 
 from collections.abc import Iterable
@@ -28,12 +28,12 @@ from dragoman.model.parts import Call, CallKind, Executor, Opaque, Result, Text
 
 Sighting = Literal["raw", "started", "request", "completed"]
 
-# The namespace Codex gives its plain tools; the same as none.
+# The namespace that Codex gives its plain tools; it means no namespace.
 _PLAIN_NAMESPACE = "functions"
 
 
 class KnownCall:
-    """A call that has been emitted, in this answer or in an earlier one of the same turn."""
+    """A call that was emitted in this answer or in an earlier answer of the same turn."""
 
     __slots__ = ("answered", "executor", "kind", "sightings")
 
@@ -45,7 +45,7 @@ class KnownCall:
 
 
 class Calls:
-    """`known` is shared by the answers of one turn, so that the second does not emit the calls of the first again."""
+    """The calls of one answer. The answers of a turn share `known`, so that no call is emitted twice."""
 
     def __init__(
         self,
@@ -64,23 +64,23 @@ class Calls:
 
     @property
     def is_pending(self) -> bool:
-        """Whether a client's call waits for its answer."""
+        """Whether a client's call waits for its result."""
         return any(
             known.executor == "client" and not known.answered for known in self._known.values()
         )
 
     def offer(self, names: Iterable[str]) -> None:
-        """These tools were offered, and no others. Calls of Codex's own tools are nothing that a client could see as
-        calls from now on: there are clients that run whatever they are shown."""
+        """Set the only tools that were offered. From now on calls of Codex's own tools are emitted as Opaque, not as calls,
+        because some clients run every call they receive."""
         self._offered = {(None, name) for name in names}
         self._is_offer_known = self._is_private = True
 
     def part_of(self, call_id: str) -> int | None:
-        """The number of the call's part in this answer."""
+        """Return the number of the call's part in this answer."""
         return self._numbers.get(call_id)
 
     def see(self, sighting: Sighting, fields: Fields, seed: str) -> bool:
-        """A call of a client's tool, as an item or as the request to run it. False: it has no name."""
+        """Read a call of a client's tool, from an item or from the request to run it. False: it has no name."""
         call = Call(
             call_id=read_text(fields.get("callId")) or read_text(fields.get("id")) or "",
             name=(read_text(fields.get("tool")) or ""),
@@ -94,7 +94,7 @@ class Calls:
         return has_name
 
     def see_raw(self, fields: Fields, seed: str) -> bool:
-        """The model's own item, with the text it wrote. False: it has no name."""
+        """Read the model's own item, with the text that the model wrote. False: it has no name."""
         is_function = read_fragment(fields.get("type")) == "function_call"
         call = Call(
             call_id=read_text(fields.get("call_id")) or read_text(fields.get("id")) or "",
@@ -111,7 +111,7 @@ class Calls:
         return self._take("raw", call, seed)
 
     def see_output(self, fields: Fields) -> None:
-        """What a tool gave back. The client knows what its own tools said; Codex's own tools make a Result."""
+        """Read a tool's output. An output of Codex's own tools becomes a Result; the client knows its tools' outputs."""
         output = read_json(fields.get("output"))
         known = self._known.get(read_text(fields.get("call_id")) or "")
         if known is None or is_phantom(output):
@@ -133,7 +133,7 @@ class Calls:
             )
 
     def _hide(self, call_id: str, item: Fields) -> None:
-        """What Codex did by itself, as something that has no meaning elsewhere."""
+        """Emit a call or output of Codex's own tools as an Opaque."""
         self._known[call_id] = KnownCall("provider", "other")
         kind, item_id = (read_text(item.get("type")) or ""), (read_text(item.get("id")) or "")
         raw_item = raw(dict(item))
@@ -187,7 +187,7 @@ def _namespace(fields: Fields) -> str | None:
 def _raw_arguments(fields: Fields) -> str:
     value = read_json(fields.get("arguments"))
     if isinstance(value, str):
-        # Codex takes nothing at all for a mistake, and answers it itself.
+        # Codex treats empty arguments as a mistake and answers the model itself.
         return replace_lone(value)
     return input_of(fields, "arguments")
 

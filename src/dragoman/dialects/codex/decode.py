@@ -1,16 +1,16 @@
-"""What the messages of a `codex app-server` child mean: one turn of one thread, as the events of one answer.
+"""Reads the messages of a `codex app-server` child: one turn of one thread, as the events of one answer.
 
-The child serves many threads over one pipe; a reader follows one turn of one of them and is deaf to the rest. Told
-neither thread nor turn, it follows the first turn that speaks. JSON-RPC itself (ids, answers, approvals) belongs to
-the caller, who can see in `Progress("item/tool/call")` which request asks for which call.
+The child serves many threads over one pipe; a reader follows one turn of one thread and ignores all others. Without a
+thread and a turn, it follows the first turn that sends a message. JSON-RPC itself (ids, answers, approvals) belongs to the
+caller, who can see in `Progress("item/tool/call")` which request asks for which call.
 
-A turn may hold many model responses with the client's tool results between them. A gateway that must end its answer
-at the calls says `pause()`, and reads the rest of the same turn, later, with the reader that `resume()` gives. One that
-has only a stream of messages between itself and the reader says both in it, with two messages of our own: `ANSWER`
-before the first (whose answer it is, which tools were offered, which calls an earlier answer had) and `PAUSE` at the end.
+A turn may hold many model responses with the client's tool results between them. A gateway that must end its answer at
+the calls uses `pause()`, and later reads the rest of the turn with the reader that `resume()` returns. A caller that has
+only a stream of messages to the reader does the same with two messages that the gateway adds: `ANSWER` before the first
+(the answer's id, the offered tools, the calls of an earlier answer) and `PAUSE` at the end.
 
-`rawResponseItem/completed` repeats the conversation as the model sees it; only what does not come otherwise is taken
-from it: exact arguments, encrypted reasoning, what Codex's own tools did.
+`rawResponseItem/completed` repeats the conversation as the model sees it; the reader takes from it only what no other
+message has: exact arguments, encrypted reasoning, and the actions of Codex's own tools.
 """
 
 from collections.abc import Callable, Mapping
@@ -59,16 +59,16 @@ PAUSE = "gateway/pause"
 
 _NO_CONTEXT = DecodeContext()
 
-# Items that a client injected before the turn come back under this made-up turn: history, not answer.
+# Items that a client injected before the turn come back under this invented turn: history, not answer.
 _INJECTED_TURN = "auto-compact-"
-# Items that repeat what the user said.
+# Items that repeat the user's message.
 _ECHOES = frozenset({"userMessage", "hookPrompt"})
 _RAW_CALLS = frozenset({"function_call", "custom_tool_call"})
 _RAW_OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output"})
 
 
 class PreviousAnswer(Struct):
-    """What a reader must know of the answer before it, when one turn becomes two answers."""
+    """The state of the previous answer that a reader needs when one turn becomes two answers."""
 
     calls: dict[str, KnownCall]
     usage: TurnUsage
@@ -128,28 +128,28 @@ class CodexReader:
         }
 
     def find_delta(self, _opening: bytes, _data: bytes, /) -> tuple[OpenPart, str] | None:
-        """The app-server speaks lines, not frames: see `read_line`."""
+        """Return None: the app-server sends lines, not frames; see `read_line`."""
         return None
 
     def read(self, frame: Frame) -> tuple[Event, ...]:
         return self.read_line(frame.data) if frame.data is not None else ()
 
     def read_message(self, message: Mapping[str, object]) -> tuple[Event, ...]:
-        """A message that somebody has parsed already."""
+        """Read a message that is already parsed."""
         return self.read_line(dumps(dict(message)))
 
     def read_line(self, line: bytes) -> tuple[Event, ...]:
-        """One message as it came over the pipe.
+        """Read one message of the pipe.
 
         Raises:
-            MalformedJson: it is not a JSON object.
+            MalformedJson: the line is not a JSON object.
         """
         if line.startswith(TEXT_DELTA) and self._read_text_delta(line):
             return self._parts.take()
         message = as_object(line)
         method = read_fragment(message.get("method")) or ""
         if self.over or not method:
-            return ()  # an answer to a request of the caller's
+            return ()  # an answer to a request of the caller
         params = read_object(message.get("params"))
         handler = self._handlers.get(method)
         self._line = line
@@ -162,7 +162,7 @@ class CodexReader:
         return self._parts.take()
 
     def _read_text_delta(self, line: bytes) -> bool:
-        """The common message, fast; False if it is not so common after all."""
+        """Read a text delta with the typed decoder; False if the message needs the general reader."""
         if self.over:
             return False
         try:
@@ -174,12 +174,12 @@ class CodexReader:
         return self._items.append(params.item_id, params.delta)
 
     def pause(self) -> tuple[Event, ...]:
-        """End this answer where it stands: the caller goes away to run the calls that wait."""
+        """End this answer here: the caller stops reading to run the waiting calls."""
         self._finish(None, None)
         return self._parts.take()
 
     def resume(self) -> "CodexReader":
-        """A reader for the rest of this turn, as another answer. Calls of this one are not emitted again."""
+        """Return a reader for the rest of this turn, as another answer, without the calls of this one."""
         return CodexReader(
             self._context,
             thread_id=self._thread,
@@ -194,7 +194,9 @@ class CodexReader:
             return self.fail(self._error)
         self.problems.append(("cut_stream", "expected turn/completed, got the end of the stream"))
         return self.fail(
-            ErrorInfo(kind="truncated", message="the app-server went away before the turn ended")
+            ErrorInfo(
+                kind="truncated", message="the app-server ended its output before the turn ended"
+            )
         )
 
     def fail(self, error: ErrorInfo) -> tuple[Event, ...]:
@@ -203,7 +205,7 @@ class CodexReader:
         self.over = True
         return self._parts.take()
 
-    # Whose message it is
+    # Whether a message belongs to this turn
 
     def _concerns(self, params: Fields, *, attach: bool) -> bool:
         thread = read_fragment(params.get("threadId")) or ""
@@ -231,7 +233,7 @@ class CodexReader:
             if self._limits is not None:
                 self._emit(LimitsReported(self._limits))
 
-    # What the gateway says
+    # Messages of the gateway
 
     def _answer_announced(self, params: Fields, _: Fields) -> None:
         self._answer = read_fragment(params.get("answerId")) or None
@@ -247,7 +249,7 @@ class CodexReader:
     def _pause_announced(self, _params: Fields, _: Fields) -> None:
         self._finish(None, None)
 
-    # What it says
+    # Messages of the app-server
 
     def _turn_started(self, params: Fields, _: Fields) -> None:
         self._begin(read_int(read_object(params.get("turn")).get("startedAt")))
@@ -329,7 +331,7 @@ class CodexReader:
             self._notice("rawResponseItem/completed")
 
     def _response_completed(self, params: Fields, _: Fields) -> None:
-        """One model response is over: no further parallel call will come before the calls are answered."""
+        """Report the usage: one model response is over, and no parallel call follows before its calls are answered."""
         self._begin()
         usage = self._usage.add(read_object(params.get("usage")))
         if usage is not None:
@@ -346,7 +348,7 @@ class CodexReader:
         limits = limits_from_wire(read_object(params.get("rateLimits")))
         if limits is None:
             return
-        # The account's, not the turn's: they may come before any turn has begun.
+        # The limits belong to the account, not the turn: they may come before a turn has begun.
         self._limits = limits
         if self._has_started:
             self._emit(LimitsReported(limits))
@@ -363,7 +365,7 @@ class CodexReader:
         turn = read_object(params.get("turn"))
         status = read_fragment(turn.get("status")) or ""
         if status == "failed":
-            # A client that has received nothing yet gets only that: a gateway may still try elsewhere.
+            # Without Started, the answer is Failed alone: the gateway may still try another upstream.
             has_error = raw_of(turn, "error") is not None
             error = error_from_wire(turn) if has_error or self._error is None else self._error
             self._items.abandon()
@@ -371,7 +373,7 @@ class CodexReader:
             self.over = True
             return
         self._begin(read_int(turn.get("startedAt")))
-        # The summary matters only to a caller that asked for no items.
+        # The summary matters only to a caller that did not ask for items.
         for item in read_objects(turn.get("items")):
             if read_fragment(item.get("type")) == "agentMessage" and status == "completed":
                 self._items.complete(item, is_message=True)
@@ -384,7 +386,7 @@ class CodexReader:
                 ("inferred_end", "turn/completed came before item/completed of open items")
             )
         self._items.abandon()
-        # A turn goes on until every call is answered: those that are have their results, and need no further ones.
+        # A turn continues until every call is answered; an answered call already has its result.
         reason = settle_finish(native, has_complete_client_calls=self._calls.is_pending)
         self._emit(Finished(reason, inferred=native is None, native=word or None))
         self._emit(Completed())
@@ -396,7 +398,7 @@ class CodexReader:
 
     def _fail_nameless(self) -> None:
         self._items.abandon()
-        message = "expected the name of a tool in the call, got none and could not conclude it"
+        message = "expected the name of a tool in the call, got none and could not infer it"
         self._emit(Failed(ErrorInfo(kind="protocol", message=message, dialect="codex")))
         self.over = True
 
@@ -413,11 +415,11 @@ class CodexReader:
         self._parts.events.append(event)
 
     def _nothing(self, _params: Fields, _message: Fields) -> None:
-        """What follows says it again."""
+        """Ignore the message: a later one repeats its content."""
 
 
 def read_body(data: bytes, context: DecodeContext = _NO_CONTEXT) -> Step:
-    """Messages that came all at once: a turn, one message a line.
+    """Read a whole turn: one message per line.
 
     Raises:
         MalformedJson: a line is not a JSON object.
@@ -431,5 +433,5 @@ def read_body(data: bytes, context: DecodeContext = _NO_CONTEXT) -> Step:
 
 
 def read_typed(_data: bytes) -> Outcome | None:
-    """No body is plain here: the app-server streams."""
+    """Return None: the app-server streams, and has no bodies."""
     return None

@@ -1,4 +1,4 @@
-"""What Codex app-server says went wrong, as `ErrorInfo`."""
+"""Reads the errors of Codex app-server as `ErrorInfo`."""
 
 from collections.abc import Mapping
 
@@ -29,7 +29,7 @@ _KINDS: Mapping[str, ErrorKind] = {
 
 
 def error_from_wire(holder: Fields, key: str = "error") -> ErrorInfo:
-    """The error object that `holder` carries: an `error` notification's, or a failed turn's."""
+    """Return the error in `holder`: an `error` notification, or a failed turn."""
     error = read_object(holder.get(key))
     code, status = _classify(error)
     kind = _KINDS.get(code)
@@ -49,7 +49,7 @@ def error_from_wire(holder: Fields, key: str = "error") -> ErrorInfo:
 
 
 def decode_error(data: bytes, status: int | None) -> ErrorInfo:
-    """An error as the body of a reply: `{"error": {…}}`, as in a failed turn. The status is that of the reply."""
+    """Decode the body of a reply: `{"error": {…}}`, as in a failed turn. `status` is the reply's status."""
     try:
         fields = as_object(data)
     except MalformedJson:
@@ -62,7 +62,7 @@ def decode_error(data: bytes, status: int | None) -> ErrorInfo:
 
 
 def _classify(error: Fields) -> tuple[str, int | None]:
-    """The name of the error, and the HTTP status where it has one."""
+    """Return the name of the error, and its HTTP status if it has one."""
     name = read_json(error.get("codexErrorInfo"))
     if isinstance(name, str):
         return replace_lone(name), None

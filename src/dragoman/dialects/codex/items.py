@@ -1,10 +1,10 @@
-"""The items of one Codex turn as parts: messages and reasoning.
+"""The messages and the reasoning of one Codex turn, as parts.
 
-Knows how an item grows and ends; knows nothing of threads, turns or calls (`decode`, `calls`).
+This module handles the growth and the end of items; `decode` and `calls` handle threads, turns and calls.
 
-After a broken connection Codex starts the same item again and its text starts over. What was emitted cannot be
-withdrawn, so the first attempt ends as an incomplete part and the second is a part of its own. Ids are the upstream's
-and may come again later in the turn for another item.
+After a broken connection Codex starts the same item again from the beginning of its text. Emitted text cannot be
+withdrawn, so the first attempt ends as an incomplete part and the second is a new part. Ids are the upstream's, and a
+later item of the turn may have the same id.
 """
 
 from msgspec.structs import replace
@@ -22,7 +22,7 @@ _KNOWN = frozenset(
 
 
 class Items:
-    """The open items of a turn by their id, and the ids of those that have ended."""
+    """The open items of a turn by id, and the ids of the ended items."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
@@ -52,7 +52,7 @@ class Items:
         reasoning.add(text, channel, index)
 
     def append(self, item_id: str, text: str) -> bool:
-        """The common case of `add_text`: a message that was started. False if this is not it."""
+        """Add text to a started message, the common case of `add_text`; False if no such message is open."""
         message = self._open.get(item_id)
         if not isinstance(message, OpenText):
             return False
@@ -60,7 +60,7 @@ class Items:
         return True
 
     def complete(self, fields: Fields, *, is_message: bool) -> None:
-        """The item as a whole. Where it says more than the deltas did, the rest is emitted; where it differs, it wins."""
+        """Read the finished item. Text that the deltas lacked is emitted; where item and deltas differ, the item wins."""
         item_id = read_fragment(fields.get("id")) or ""
         item = self._open.get(item_id)
         if item is None and item_id in self._ended:
@@ -75,7 +75,7 @@ class Items:
             return
         if not isinstance(item, OpenReasoning):
             item = self._begin_reasoning(item_id, extra)
-        # Codex streams raw reasoning and then leaves it out here: an empty list takes nothing back.
+        # Codex streams raw reasoning and then omits it here: an empty list removes nothing.
         channels: tuple[ReasoningChannel, ...] = ("summary", "content")
         for channel in channels:
             for index, entry in enumerate(read_texts(fields.get(channel))):
@@ -83,7 +83,7 @@ class Items:
         self._end(item_id, "completed", extra)
 
     def raw_message(self, fields: Fields) -> None:
-        """The model's own message. Its text has come as an item before, unless those were not asked for."""
+        """Read the model's own message. An item has brought its text before, unless the caller asked for no items."""
         item_id = read_fragment(fields.get("id")) or ""
         is_known = item_id in self._ended or item_id in self._open
         if read_fragment(fields.get("role")) == "assistant" and not is_known:
@@ -95,7 +95,7 @@ class Items:
             self._end(item_id, "completed")
 
     def raw_reasoning(self, fields: Fields) -> None:
-        """The model's own reasoning: only its seal is news, and only here. Late, it makes a part of its own."""
+        """Read the seal of the model's own reasoning, which only this item has. A late seal makes a part of its own."""
         data = read_fragment(fields.get("encrypted_content")) or ""
         if not data:
             return
@@ -140,7 +140,7 @@ class Items:
         self._parts.report("missing_start", message)
 
     def _end(self, item_id: str, status: PartStatus, extra: Extra | None = None) -> None:
-        """`extra`: of a finished reasoning."""
+        """End an item. `extra`: the extra fields of a finished reasoning."""
         item = self._open.pop(item_id)
         if isinstance(item, OpenReasoning):
             item.end(status, replace(item.header, extra=extra or item.header.extra))

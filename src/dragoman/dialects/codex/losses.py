@@ -1,7 +1,7 @@
-"""What cannot be expressed to `codex app-server`, and what is done about it unless the operator's policy says otherwise.
+"""What `codex app-server` cannot express, and what happens then unless the operator's policy says otherwise.
 
-Its `thread/start` and `turn/start` take a model, instructions, tools, an effort, a schema for the answer, and nothing
-about sampling, limits or the choice of a tool.
+Its `thread/start` and `turn/start` accept a model, instructions, tools, an effort and a schema for the answer, but
+nothing about sampling, limits or the choice of a tool.
 """
 
 from dragoman.core.aliases import IdLimits, NameLimits
@@ -30,7 +30,7 @@ LOSSES: LossTable = {
         "sealed reasoning of another provider must not be sent to OpenAI", "drop"
     ),
     "frequency_penalty": LossRule("there is no frequency penalty", "drop"),
-    "include": LossRule("what an answer includes is Codex's to say", "drop"),
+    "include": LossRule("Codex decides what an answer includes", "drop"),
     "logit_bias": LossRule("there is no logit bias", "drop"),
     "logprobs": LossRule("there are no logprobs", "drop"),
     "max_tokens": LossRule("there is no limit of tokens", "drop"),
@@ -45,19 +45,19 @@ LOSSES: LossTable = {
         "a conversation that refers to an earlier response would be lost", "refuse"
     ),
     "provider_call": LossRule("a call that another provider ran cannot be replayed", "drop"),
-    "provider_result": LossRule("what a provider's tool gave back cannot be replayed", "drop"),
+    "provider_result": LossRule("the result of a provider's tool cannot be replayed", "drop"),
     "reasoning_settings": LossRule(
-        "how to reason is said by effort only; a budget becomes the nearest effort", "carry"
+        "reasoning is set by effort only; a budget becomes the nearest effort", "carry"
     ),
     "reasoning_text": LossRule("reasoning without OpenAI's seal cannot be replayed", "drop"),
     "response_format": LossRule(
-        "an answer can be held to a JSON schema only; its name and strictness are Codex's", "drop"
+        "only a JSON schema can be set; Codex chooses its name and strictness", "drop"
     ),
     "schema": LossRule("Codex drops these keywords of a schema, and all strictness", "carry"),
     "seed": LossRule("there is no seed", "drop"),
     "service_tier": LossRule("Codex does not know this service tier", "drop"),
     "stop_sequences": LossRule("there are no stop sequences", "drop"),
-    "store": LossRule("whether an answer is kept is not the upstream's to settle", "drop"),
+    "store": LossRule("the gateway, not the upstream, stores answers", "drop"),
     "temperature": LossRule("there is no temperature", "drop"),
     "tool_choice": LossRule(
         "a call cannot be demanded; only the tools that may be called are offered", "carry"
@@ -80,11 +80,11 @@ BUILTIN_NAMES = frozenset(
         *("spawn_agents_on_csv", "report_agent_job_result", "js_repl", "grep_files", "read_file", "list_dir"),
     )
 )  # fmt: skip
-"""Tools of Codex's own, some of them hidden. Of a client's tool with such a name nothing is said and nothing offered,
-and the model's call would run Codex's tool on this machine: `exec_command` and `shell_command` do even when they are
-switched off. So a client's tool never has one of these names on this wire."""
+"""Codex's own tools, some of them hidden. Codex silently does not offer a client's tool with such a name, and the model's
+call would run Codex's tool on this machine: `exec_command` and `shell_command` run even when they are switched off. So a
+client's tool never gets one of these names on this wire."""
 
-# What the sanitiser of 0.166 leaves out of a tool's schema, but for what only describes.
+# Keywords that the sanitiser of 0.166 removes from a tool's schema, without those that only describe.
 _DROPPED_KEYWORDS = frozenset(
     (
         *("pattern", "format", "default", "minLength", "maxLength", "minimum", "maximum", "multipleOf"),
@@ -95,7 +95,7 @@ _DROPPED_KEYWORDS = frozenset(
 
 DEFAULT_TARGET = Target(
     dialect="codex",
-    # Codex takes names of 128 characters; the servers behind it take 64.
+    # Codex accepts names of 128 characters; the servers behind it accept 64.
     names=NameLimits(pattern="[a-zA-Z0-9_-]", max_length=64, reserved=BUILTIN_NAMES),
     ids=IdLimits(pattern="[!-~]", max_length=64),
     schemas=SchemaRules(drop=SchemaRules().drop | _DROPPED_KEYWORDS),
@@ -104,4 +104,4 @@ DEFAULT_TARGET = Target(
 
 
 note_foreign = foreign_noter("codex")
-"""Declare the fields of another dialect that stay behind and may be missed."""
+"""Note as losses the fields of another dialect that are dropped and that a client may miss."""

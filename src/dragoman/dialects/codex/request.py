@@ -1,20 +1,20 @@
-"""A request as the three things that `codex app-server` gets: a thread, a turn, and the conversation before it.
+"""Encodes a request as the three things that `codex app-server` gets: a thread, a turn, and the earlier conversation.
 
     {"thread": {…of thread/start…}, "turn": {…of turn/start…}, "items": […of thread/inject_items…]}
 
-No client sends this, and it goes over no wire as it stands: `upstream.codex` sends the three, or finds the turn that
-the last items continue. What keeps Codex's own tools and prompts out of a thread is `SWITCHED_OFF`.
+No client sends this JSON, and it is not sent as a whole: `upstream.codex` sends the three parts, or finds the turn that
+the last items continue. `SWITCHED_OFF` keeps Codex's own tools and prompts out of a thread.
 
-Names: beyond its own tools (`losses.BUILTIN_NAMES`) Codex keeps every name that begins with `mcp__` for its MCP servers, and
-refuses the whole thread for one. Clients name the tools of theirs just so: `mcp__files__read` is offered as
-`mcp_files__read`, and is `mcp__files__read` again in the answer.
+Names: besides its own tools (`losses.BUILTIN_NAMES`) Codex reserves every name that begins with `mcp__` for its MCP servers,
+and refuses a whole thread for such a name. Clients use such names for the tools of their own MCP servers: `mcp__files__read`
+is offered as `mcp_files__read`, and is `mcp__files__read` again in the answer.
 
-Tools are `dynamicTools` of a thread, fixed for its life, and all are functions: free-form tools have one string, namespaces
-are flattened into the name.
+Tools are `dynamicTools` of a thread, fixed for its life, and all are functions: a free-form tool becomes a function with one
+string, and a namespace becomes part of the name.
 
-Items are the Responses API's, as far as Codex knows them. They have no ids: Codex gives them its own, and without them the
-same conversation is the same bytes on every request, which is how a held turn knows that a request continues it. Only sealed
-reasoning keeps its id, which the seal is bound to.
+Items are those of the Responses API that Codex knows. They have no ids: Codex assigns its own, and without ids the same
+conversation is the same bytes in every request, by which a paused turn recognises the request that continues it. Only
+sealed reasoning keeps its id, because the seal is bound to it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -65,7 +65,7 @@ _INSTRUCTING = frozenset({"system", "developer"})
 
 
 def split_instructions(turns: Sequence[Turn], book: LossBook) -> tuple[str, list[tuple[int, Turn]]]:
-    """The text that stands before the conversation, and the conversation with the numbers of its turns."""
+    """Return the text before the conversation, and the conversation with the numbers of its turns."""
     texts: list[str] = []
     rest: list[tuple[int, Turn]] = []
     for number, turn in enumerate(turns):
@@ -136,7 +136,7 @@ class ThreadItemWriter:
                 self._inspect(each, where)
 
     def _media(self, turn: Turn, media: Media, where: str) -> list[_Item]:
-        """An image; other media become a word about them where the policy says to carry on."""
+        """Return an image. If the policy carries other media, they become text in brackets."""
         image = None if turn.role == "assistant" else _image(media)
         if image is not None:
             return [image]
@@ -203,7 +203,7 @@ class ThreadItemWriter:
         }
 
     def _output(self, result: Result, where: str) -> object:
-        """A string where one text is all there is, else a list of parts: as Codex itself writes it."""
+        """Return a string if the content is a single text, else a list of parts, as Codex writes it."""
         parts: list[_Item] = []
         for part in result.content:
             match part:
@@ -233,7 +233,7 @@ class ThreadItemWriter:
 def _message(turn: Turn, content: list[_Item]) -> list[_Item]:
     if not content:
         return []
-    # Content of a tool turn that is no result has no other place than the user's side.
+    # Content of a tool turn that is not a result can only be sent as a user's message.
     roles = {"tool": "user", "system": "developer"}
     role = roles.get(turn.role, turn.role)
     return [{"type": "message", "role": role, "content": content}]
@@ -262,7 +262,7 @@ _Key = tuple[str | None, str]
 def wire_names(
     tools: tuple[Tool, ...], used: Sequence[tuple[str | None, str]], limits: NameLimits
 ) -> NameMap:
-    """A name for every tool, and for every (namespace, name) that calls in the history use."""
+    """Return a wire name for every tool, and for every (namespace, name) that calls in the history use."""
     names = NameMap.build(tools, used, limits)
     reserved = {key: wire for key, wire in names.wires.items() if wire.startswith(RESERVED_PREFIX)}
     if not reserved:
@@ -284,7 +284,7 @@ def wire_names(
 
 
 def _free(wire: str, taken: set[str], limit: int) -> str:
-    """Shorter by an underscore, and with a number where that is another tool's name."""
+    """Return the name with one underscore less, and with a number if another tool has that name."""
     plain = _REPLACEMENT + (wire.removeprefix(RESERVED_PREFIX).lstrip("_") or "tool")
     name, number = plain, 1
     while name in taken:
@@ -295,7 +295,7 @@ def _free(wire: str, taken: set[str], limit: int) -> str:
 
 
 class DynamicTools(Struct, frozen=True):
-    """The tools as they are sent."""
+    """The tools of a thread, as they are sent."""
 
     tools: list[dict[str, object]]
     repairs: tuple[Repair, ...]
@@ -304,7 +304,7 @@ class DynamicTools(Struct, frozen=True):
 def offer_tools(
     tools: Iterable[Tool], choice: ToolChoice | None, names: NameMap, target: Target, book: LossBook
 ) -> DynamicTools:
-    """The tools that may be called, each once."""
+    """Return the tools that may be called, each once."""
     allowed = _allowed(choice)
     offered: list[dict[str, object]] = []
     repairs: list[Repair] = []
@@ -326,7 +326,7 @@ def offer_tools(
 
 
 def _allowed(choice: ToolChoice | None) -> set[tuple[str | None, str]] | None:
-    """The only tools to offer; None for all of them."""
+    """Return the only tools to offer; None for all."""
     match choice:
         case ToolChoice(mode="none"):
             return set()
@@ -367,14 +367,14 @@ def _function(
     return {
         "type": "function",
         "name": name,
-        # Required there, even where there is none.
+        # Codex requires a description, even an empty one.
         "description": tool.description or "",
         "inputSchema": schema,
     }
 
 
 CONFIGURED_MODELS = frozenset({"", "codex", "default"})
-"""Names of no model: they stand for the one that Codex is configured with."""
+"""Model names that stand for the model in Codex's configuration."""
 
 _OFF = (
     *("features.shell_tool", "features.unified_exec", "features.view_image", "features.goals"),
@@ -391,19 +391,19 @@ SWITCHED_OFF: Mapping[str, object] = {
     "project_doc_max_bytes": 0,
     # A program that Codex would start at the end of each turn.
     "notify": [],
-    # A history that is too long is the client's to shorten; Codex would do it unasked, with a request of its own.
+    # The client shortens a history that is too long; Codex would compact it unasked, with a request of its own.
     "model_auto_compact_token_limit": 9_000_000_000,
-    # A thread that nobody listens to any more is forgotten at once, not after half an hour.
+    # A thread without a listener is unloaded at once, not after half an hour.
     "thread_unload_delay_secs": 0,
 }
-"""Settings of a thread, by their dotted names, with which only the client's tools and words reach the model."""
+"""Settings of a thread, by their dotted names, that let only the client's tools and texts reach the model."""
 
 _TIERS = frozenset({"priority", "flex", "fast"})
-# What these say is what happens anyway.
+# Tiers that ask for the default behaviour.
 _IDLE_TIERS = frozenset({None, "auto", "default"})
 _SUMMARIES = frozenset({"auto", "concise", "detailed", "none"})
 _VERBOSITIES = frozenset({"low", "medium", "high"})
-# Codex asks for it by itself and sends it in its raw items.
+# Codex requests it itself and sends it in its raw items.
 _INCLUDED = frozenset({"reasoning.encrypted_content"})
 
 
@@ -412,10 +412,10 @@ def encode_request(
     target: Target = DEFAULT_TARGET,
     policy: Mapping[str, LossAction] | None = None,
 ) -> EncodedRequest:
-    """The request for an app-server.
+    """Encode the request for an app-server.
 
     Raises:
-        RequestRefused: the policy refuses to leave something out.
+        RequestRefused: the policy refuses to drop something.
     """
     book = LossBook(LOSSES, policy)
     note_request_fields(book, request.extra)

@@ -1,4 +1,4 @@
-"""What a Codex turn cost, and what the account may still spend."""
+"""The token usage of a Codex turn, and the limits of the account."""
 
 from msgspec.structs import replace
 
@@ -14,16 +14,16 @@ _COUNTS = {
     "total": "totalTokens",
 }
 _ESSENTIAL = frozenset({"input", "output"})
-# The limits every account has; other families of limits have names of their own.
+# The limits that every account has; other families of limits have names of their own.
 _DEFAULT_LIMIT = "codex"
 
 
 class TurnUsage:
-    """Counts one answer. Codex reports the sum of the thread and the last model response; an answer is neither.
+    """Counts the usage of one answer. Codex reports the sum of the thread and the last model response; an answer is neither.
 
-    What the thread had spent before the first report of this answer is subtracted from every report. Where each model
-    response says what it cost (`rawResponse/completed`), these are added up instead: the thread's report comes after the
-    results of the response's calls, and so in the next answer.
+    The usage of the thread before the first report of this answer is subtracted from every report. If each model response
+    reports its usage (`rawResponse/completed`), these are added up instead: the thread's report comes after the results of
+    the response's calls, and so in the next answer.
     """
 
     def __init__(self, spent: dict[str, int] | None = None) -> None:
@@ -32,11 +32,11 @@ class TurnUsage:
         self._added: dict[str, int] | None = None
 
     def by_response(self) -> None:
-        """Each model response will say what it cost: what the thread reports is of an earlier answer, or the same again."""
+        """Count the reports of model responses; the thread's reports concern an earlier answer or repeat them."""
         self._added = {}
 
     def add(self, response: Fields) -> Usage | None:
-        """The usage of the answer with one more model response; None if that says nothing of it."""
+        """Return the answer's usage with one more model response; None if the response has no usage."""
         counts = _counts(response)
         if not counts.keys() >= _ESSENTIAL:
             return None
@@ -46,7 +46,7 @@ class TurnUsage:
         return replace(Usage(), **self._added)
 
     def update(self, report: Fields) -> Usage | None:
-        """The usage of the answer so far; None if the report has no numbers."""
+        """Return the answer's usage so far; None if the report has no numbers."""
         last = _counts(read_object(report.get("last")))
         total = _counts(read_object(report.get("total"))) or last
         if not total:
@@ -61,7 +61,7 @@ class TurnUsage:
         return replace(Usage(), **spent)
 
     def resume(self) -> "TurnUsage":
-        """The count of the next answer of the same turn."""
+        """Return the counter for the next answer of the same turn."""
         rest = TurnUsage(self._sum)
         if self._added is not None:
             rest.by_response()
@@ -69,7 +69,7 @@ class TurnUsage:
 
 
 def limits_from_wire(report: Fields) -> Limits | None:
-    """None for the snapshot of nulls that Codex sends when the provider said nothing of limits."""
+    """Read the limits; None for the snapshot of nulls that Codex sends if the provider reported no limits."""
     family = read_text(report.get("limitId")) or ""
     prefix = "" if family in ("", _DEFAULT_LIMIT) else f"{family}/"
     windows = tuple(

@@ -1,6 +1,6 @@
-"""What Codex app-server's messages have that other wires do not.
+"""Types and field readers for the messages of Codex app-server.
 
-They are read leniently, field by field (`core.fields`): the protocol is versioned by release, not by number, and its
+Messages are read leniently, field by field (`core.fields`): the protocol has no version number, only releases, and its
 optional fields come and go.
 """
 
@@ -11,7 +11,7 @@ from dragoman.core.fields import Fields, is_present, read_text, source_text
 from dragoman.model.parts import Extra
 
 TEXT_DELTA = b'{"method":"item/agentMessage/delta",'
-"""How nearly all messages of a long answer begin: the only ones read by a typed decoder."""
+"""The beginning of nearly all messages of a long answer. Only these are read by a typed decoder."""
 
 
 class _TextDeltaParams(Struct, frozen=True, gc=False, rename="camel"):
@@ -35,7 +35,7 @@ class _ThreadParams(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class MessageEnvelope(Struct, frozen=True, gc=False):
-    """What JSON-RPC says of a message, and whose thread it is. Three times as fast as reading it field by field."""
+    """The JSON-RPC fields of a message, and its thread. Three times as fast as reading field by field."""
 
     method: str | None = None
     id: Raw = _NOTHING
@@ -59,16 +59,16 @@ decode_codex_request = typed_decoder(CodexRequest)
 
 
 def raw_of(fields: Fields, key: str) -> Raw | None:
-    """A field's own bytes (a copy: it must not keep the whole message alive); None for null."""
+    """Return a field's bytes as a copy, which does not keep the whole message alive; None for null."""
     raw = fields.get(key)
     return Raw(bytes(raw)) if raw is not None and is_present(raw) else None
 
 
 def input_of(fields: Fields, key: str) -> str:
-    """A tool's arguments as source text: the JSON as it stands, or the JSON that a string holds.
+    """Return a tool's arguments as source text: the JSON itself, or the JSON inside a string.
 
-    The app-server sends the parsed value, raw items the model's own string. Nothing at all is the empty object, which
-    is what a model means that calls a tool without arguments.
+    The app-server sends the parsed value, raw items the model's own string. An absent value is the empty object, because
+    a model that calls a tool without arguments means that.
     """
     raw = fields.get(key)
     if raw is None or not is_present(raw):
@@ -77,12 +77,12 @@ def input_of(fields: Fields, key: str) -> str:
     if not source.startswith('"'):
         return source
     text = read_text(raw) or ""
-    # An object, because a string that is an argument in its own right must keep its quotes.
+    # Only an object is unwrapped: a string that is itself the argument must keep its quotes.
     return text if text.lstrip().startswith("{") and is_strict(text) else source
 
 
 def extra_of(fields: Fields, known: frozenset[str]) -> Extra | None:
-    """What else an item says: its fields that are neither known nor null."""
+    """Return the fields of an item that are neither known nor null."""
     rest = {
         key: raw for key in fields if key not in known and (raw := raw_of(fields, key)) is not None
     }
@@ -90,10 +90,10 @@ def extra_of(fields: Fields, known: frozenset[str]) -> Extra | None:
 
 
 def is_phantom(output: object) -> bool:
-    """Whether a tool's output is start-up noise: Codex probes MCP servers that a client named and it does not have.
+    """Return whether a tool's output is start-up noise: Codex probes MCP servers that a client named and it does not have.
 
-    `resources/list failed: unknown MCP server 'obsidian'` comes as the output of a call nobody made; shown to a
-    client, it looks like a tool that has run.
+    `resources/list failed: unknown MCP server 'obsidian'` comes as the output of a call that the model did not make; a
+    client would take it for a tool that has run.
     """
     text = output if isinstance(output, str) else dumps(output).decode()
     text = text.lower()

@@ -1,4 +1,4 @@
-"""What the response object says of the answer as a whole: who made it, how it ended, what it cost. Reading only."""
+"""Reads the fields of the response object that concern the whole answer: id, model, end, usage and limits."""
 
 from collections.abc import Mapping
 
@@ -43,7 +43,7 @@ _USAGE_FIELDS = frozenset(
 
 
 def read_started(fields: Fields) -> Started:
-    """The beginning. All that has no home rides in `extra`, except what is known only at the end."""
+    """Read the beginning. Fields that the model does not know go to `extra`, except those that are known only at the end."""
     created = read_float(fields.get("created_at"))
     return Started(
         response_id=read_text(fields.get("id")) or "",
@@ -54,12 +54,12 @@ def read_started(fields: Fields) -> Started:
 
 
 def read_extra(fields: Fields) -> Extra | None:
-    """What the beginning says that has no home."""
+    """Return the unknown fields of the beginning."""
     return extra_of("responses", fields, _NOT_EARLY)
 
 
 def read_end(fields: Fields, started: Extra | None) -> Extra | None:
-    """What the end says beyond the beginning."""
+    """Return the fields of the end that the beginning did not have, or had with another value."""
     known: Mapping[str, Raw] = {} if started is None else started.fields
     news = {
         key: value
@@ -71,9 +71,9 @@ def read_end(fields: Fields, started: Extra | None) -> Extra | None:
 
 
 class Finish(Struct, frozen=True):
-    """How an answer ended. `reason` is None for a natural end, which its content decides; `native` the vendor's word.
+    """How an answer ended. `reason` is None for a natural end, where the content decides; `native` is the vendor's word.
 
-    `extra` has what `reason` does not say exactly.
+    `extra` has the details that `reason` does not express exactly.
     """
 
     reason: FinishReason | None
@@ -82,10 +82,10 @@ class Finish(Struct, frozen=True):
 
 
 def read_finish(fields: Fields, event: str) -> Finish:
-    """How the answer ended; `event` is "" for a body.
+    """Read how the answer ended; `event` is "" for a body.
 
-    The status is not trusted by itself: servers say `incomplete` of answers that wait for tool results, and leave
-    `in_progress` standing at the end.
+    The status alone is not trusted: servers send `incomplete` for answers that wait for tool results, and some end with
+    `in_progress`.
     """
     status = read_text(fields.get("status")) or ""
     details = fields.get("incomplete_details")
@@ -94,7 +94,7 @@ def read_finish(fields: Fields, event: str) -> Finish:
         return Finish("cancelled", "cancelled")
     if reason is not None and details is not None:
         known = FINISH_OF_REASON.get(reason, "length")
-        # Many things pause an answer elsewhere; here it is one, and exact.
+        # Other dialects have several causes for `pause`; the native reason is exact, so it is kept.
         is_plain = REASON_OF_FINISH.get(known) == reason and known != "pause"
         extra = None if is_plain else Extra("responses", {"incomplete_details": details})
         return Finish(known, reason, extra)
@@ -126,14 +126,14 @@ def read_usage(value: Raw | None) -> Usage | None:
 
 
 def _read_odd_usage(value: Raw) -> Usage | None:
-    """Counts that are missing or of another type, and fields that have no home."""
+    """Read a usage with missing counts, counts of another type, or unknown fields."""
     fields = read_object(value)
     if not fields:
         return None
     inputs = read_object(fields.get("input_tokens_details"))
     outputs = read_object(fields.get("output_tokens_details"))
     rest = without(fields, _USAGE_FIELDS)
-    # Details with more than the counts below are kept whole.
+    # Details with other fields than these counts are kept whole.
     if without(inputs, ("cached_tokens", "cache_write_tokens", "audio_tokens")):
         rest["input_tokens_details"] = fields["input_tokens_details"]
     if without(outputs, ("reasoning_tokens", "audio_tokens")):
@@ -152,14 +152,14 @@ def _read_odd_usage(value: Raw) -> Usage | None:
 
 
 def read_limits(fields: Fields) -> Limits | None:
-    """Rate limits inside a stream, as the ChatGPT Codex backend reports them; None if the event says nothing.
+    """Read rate limits from a stream, as the ChatGPT Codex backend reports them; None if the event has no numbers.
 
         {"type": "codex.rate_limits", "plan_type": "plus", "metered_limit_name": "codex",
          "rate_limits": {"primary": {"used_percent": 42.5, "window_minutes": 300, "reset_at": 1700000000}, …},
          "credits": {"has_credits": true, "unlimited": false, "balance": "5.39"}}
 
-    Windows are named as the headers of the same backend name them; those of other limits than the usual one carry its
-    name.
+    Windows have the names that the same backend uses in its headers; windows of other limits than the usual one carry
+    that limit's name as a prefix.
     """
     family = (
         read_text(fields.get("metered_limit_name"))

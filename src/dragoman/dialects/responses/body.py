@@ -1,8 +1,8 @@
-"""Whole answers: a completed response by its type, both ways, and events to a body of the same items as in the stream.
+"""Whole answers: reads and writes a completed response by its type, and writes a body with the same items as the stream.
 
-A response as OpenAI writes it (messages of text, calls of functions, reasoning) is read and written by its type alone, which
-halves the cost of a small request; any other is read item by item (`output`) and written part by part. Where both ways can
-take an answer they say the same. Fields typed `None` may be null but not more.
+A response of OpenAI's regular shape (messages of text, function calls, reasoning) is read and written by types, which
+halves the cost of a small request; any other is read item by item (`output`) and written part by part. Both ways give the
+same result for the same answer. A field typed `None` may only be null.
 """
 
 from collections.abc import Sequence
@@ -69,7 +69,7 @@ _decode = typed_decoder(TypedBody)
 
 
 def read_typed(data: bytes) -> Outcome | None:
-    """What a response amounts to; None if a closer look is needed."""
+    """Return the outcome of a response; None if it must be read item by item."""
     try:
         response = _decode(data)
         fields = as_object(data, is_utf8=True)
@@ -145,7 +145,7 @@ _CUT = {"reason": "max_output_tokens"}
 
 
 def write_typed(outcome: Outcome, context: EncodeContext, book: LossBook) -> bytes | None:
-    """The response of a plain answer; None if it must be written part by part."""
+    """Return the body of a regular answer; None if it must be written part by part."""
     parts = settled_parts(outcome, "responses")
     if parts is None or context.profile != "default" or context.previous_id is not None:
         return None
@@ -154,7 +154,7 @@ def write_typed(outcome: Outcome, context: EncodeContext, book: LossBook) -> byt
     output: list[_WrittenItem] = []
     for part in parts:
         if part.item_id is not None:
-            return None  # of ids from elsewhere not all are taken
+            return None  # not every id of an upstream may be kept
         if isinstance(part, Text):
             text = WrittenText("output_text", (), (), part.text)
             message = (mint("msg_"), "message", "completed", "assistant", (text,))
@@ -191,7 +191,7 @@ def write_typed(outcome: Outcome, context: EncodeContext, book: LossBook) -> byt
 
 
 def _note_end(notes: StoreNotes, response: JsonObject, body: bytes, outcome: Outcome) -> None:
-    """`response`: the fields of the body, as far as they are needed here."""
+    """Note the end for the store. `response` needs only the fields id, status and output."""
     notes.end = AnswerEnd(
         id=str(response["id"]),
         status=status_of(response["status"], "completed"),
@@ -202,7 +202,7 @@ def _note_end(notes: StoreNotes, response: JsonObject, body: bytes, outcome: Out
 
 
 def write_body(outcome: Outcome, context: EncodeContext, book: LossBook) -> bytes:
-    """A whole answer as a body; the error body if it failed or never ended. Losses are noted in `book`."""
+    """Return a whole answer as a body, or an error body if the answer failed or did not end. Notes losses in `book`."""
     plain = write_typed(outcome, context, book)
     if plain is not None:
         return plain
@@ -241,7 +241,7 @@ def _response(
 
 
 def _note_reports(outcome: Outcome, book: LossBook) -> None:
-    """Declare what stands beside the output and has no place."""
+    """Note the losses beside the output: other choices, rate limits, fields of the usage."""
     for choice in outcome.choices:
         if choice.index != 0:
             book.note("extra_choices", f"choice {choice.index}")

@@ -1,7 +1,7 @@
-"""The calls of an answer: opened when their item is, started when their name is known, ended when their item is.
+"""The calls of an answer: opened with their item, announced when their name is known, ended with their item.
 
-A call may stand in an item of its own, inside a message (backends behind reverse proxies), or be implied by its first
-fragment of input. Names and ids are set once: the first that are not empty win.
+A call may be an item of its own, stand inside a message (backends behind reverse proxies), or be implied by the first
+fragment of its input. Names and ids are set once: the first that is not empty wins.
 """
 
 from msgspec.structs import replace
@@ -48,15 +48,15 @@ class OutputCalls:
 
     @property
     def has_waiting(self) -> bool:
-        """Whether complete calls wait for the client. One that the provider has answered itself does not."""
+        """Whether complete calls wait for the client. A call that the provider has answered itself does not wait."""
         return any(call_id not in self._answered for call_id in self._complete)
 
     def answer(self, call_id: str) -> None:
-        """The provider gave the result itself."""
+        """Note that the provider gave the result itself."""
         self._answered.add(call_id)
 
     def open(self, item: Item, raw_item: Raw, fields: Fields) -> None:
-        """A call item was announced."""
+        """Open the call of an announced item."""
         said = self._read(item, raw_item, fields)
         self._inspect(item, fields, said)
         header = replace(said, input="", status="in_progress", item_id=item.id)
@@ -72,7 +72,7 @@ class OutputCalls:
         self._announce(item, call)
 
     def open_inner(self, item: Item, fields: Fields) -> None:
-        """A content part of a message is a call."""
+        """Open a call that is a content part of a message."""
         said = read_function_like(fields, item.id)
         last = item.calls[-1] if item.calls else None
         if last is not None and last.open.is_announced and item.type != "message":
@@ -87,7 +87,7 @@ class OutputCalls:
         self._announce(item, call)
 
     def current(self, item: Item, item_type: str) -> ItemCall:
-        """The call of an item that its input belongs to: the last that is not closed. A new one has no name yet."""
+        """Return the call that an item's input belongs to: the last that is not closed, or a new call without a name."""
         for call in reversed(item.calls):
             if not call.closed and not call.open.has_ended:
                 return call
@@ -107,7 +107,7 @@ class OutputCalls:
         return call
 
     def identify(self, item: Item, call: ItemCall, fields: Fields) -> None:
-        """Names and ids that stand beside the input."""
+        """Take the name and the id that come with a piece of input."""
         if call.open.is_announced:
             return
         header = call.open.header
@@ -116,19 +116,19 @@ class OutputCalls:
             name=header.name or find_name(fields),
             call_id=header.call_id or find_call_id(fields),
         )
-        # An item that was never announced has its id at its end; no other may be made up before that.
+        # An item that was not announced has its id in its end; no id may be invented before that.
         if call.open.header.call_id or item.type == "message":
             self._announce(item, call)
 
     def close_input(self, item: Item, call: ItemCall, text: str) -> None:
-        """`function_call_arguments.done` and its cousins. A call inside a message has no other end of its own."""
+        """Handle `function_call_arguments.done` and its like. A call inside a message has no other end."""
         self._complete_input(call, text)
         call.closed = True
         if item.type == "message" and call.open.is_announced:
             self.end(call, "completed", None)
 
     def finish(self, item: Item, raw_item: Raw, fields: Fields, status: PartStatus) -> None:
-        """A call item is complete."""
+        """End the call of a finished item."""
         spec = CALL_ITEMS[item.type]
         value = fields.get(spec.field)
         if spec.form == "text" and value is not None and first_byte(value) in (b"{", b"["):
@@ -137,7 +137,7 @@ class OutputCalls:
         self._finish(item, item.calls[0], self._read(item, raw_item, fields), status)
 
     def finish_inner(self, item: Item, number: int, fields: Fields) -> None:
-        """The n-th call inside a message is complete."""
+        """End the n-th call inside a message."""
         said = read_function_like(fields, item.id)
         if number < len(item.calls):
             call = item.calls[number]
@@ -158,7 +158,7 @@ class OutputCalls:
             self._complete[header.call_id] = None
 
     def close(self, item: Item, call: ItemCall, status: PartStatus, *, is_failure: bool) -> None:
-        """The answer is over and this call is not."""
+        """Close a call that is still open at the end of the answer."""
         if call.closed and not is_failure:
             status = "completed"
         if not call.open.header.name and not is_failure:
@@ -170,12 +170,12 @@ class OutputCalls:
             call.open.drop(is_fault=status == "completed")
 
     def compare_input(self, call: ItemCall, fields: Fields) -> None:
-        """The end of the answer repeats a call that has ended."""
+        """Compare an ended call with its repetition at the end of the answer."""
         said = read_text(fields.get("arguments")) or read_text(fields.get("input"))
         name, text = call.open.header.name, call.open.text()
         if said and said != text:
             if not is_same_input(said, text):
-                fault = f"the end of the answer has another input of {name!r} than its call"
+                fault = f"expected one input of the call of {name!r}, got another at the end of the answer"
                 self._parts.fault = fault
             message = f"expected the input of {name!r} as streamed, got another at the end"
             self._parts.report("input_disagrees", message)
@@ -186,7 +186,7 @@ class OutputCalls:
             return call
         if read_text(fields.get("type")) in CALL_ITEMS:
             return read_call(CALL_ITEMS[item.type], fields)
-        # The item calls itself `tool_use` or the like; its own id is the best there is.
+        # The item's type is `tool_use` or the like; its own id is the only one.
         return read_function_like(fields, item.id)
 
     def _inspect(self, item: Item, fields: Fields, call: Call) -> None:
@@ -246,7 +246,7 @@ class OutputCalls:
         if said.name and header.name and said.name != header.name:
             message = f"expected {header.name!r} again, got {said.name!r}"
             self._parts.report("repeated_name", message)
-        # An item without a call id lends its own, which is no contradiction.
+        # An item without a call id uses its own id as the call id, which is not a mismatch.
         call_id = said.call_id if said.call_id != said.item_id else ""
         if call_id and header.call_id and call_id != header.call_id:
             message = f"expected call {header.call_id!r}, got {call_id!r}"
@@ -255,12 +255,12 @@ class OutputCalls:
     def _find_name(self, call: ItemCall) -> None:
         name = self._parts.find_name(call.open.settle(), call.position)
         if name is not None:
-            message = f"expected the call's name, concluded {name!r} from the tools"
+            message = f"expected the call's name, inferred {name!r} from the tools"
             self._parts.report("missing_name", message)
             call.open.header = replace(call.open.header, name=name)
 
     def _complete_input(self, call: ItemCall, text: str) -> None:
-        """The wire says what the whole input is."""
+        """Take the whole input, as an event repeats it."""
         header = call.open.header
         is_silent = call.open.is_announced and not call.open.has_input
         if is_silent and text and call.streams and header.kind in ("function", "custom"):
@@ -273,7 +273,7 @@ class OutputCalls:
 
 
 def _merged(known: Call, said: Call) -> Call:
-    """First non-empty id and name win; the rest is what the item says."""
+    """Merge the fields: the first non-empty id and name win; all others are from `said`."""
     return replace(
         said,
         name=known.name or said.name,

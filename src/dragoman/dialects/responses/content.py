@@ -1,4 +1,4 @@
-"""Content parts of messages and of tool outputs, both ways: text, refusals, images, files, sound, annotations."""
+"""Content parts of messages and of tool outputs, both ways: text, refusals, images, files, audio, annotations."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -27,7 +27,7 @@ _FILE_FIELDS = frozenset({"type", "file_data", "file_url", "file_id", "filename"
 def read_content(
     part: Raw, fields: Fields, *, item_id: str | None = None, item_extra: Extra | None = None
 ) -> Content:
-    """One content part. An unknown one is carried whole."""
+    """Read one content part. An unknown part becomes an Opaque."""
     kind = read_text(fields.get("type")) or ""
     if kind in _TEXT_TYPES:
         return Text(
@@ -60,7 +60,7 @@ def read_annotations(value: Raw | None) -> tuple[Annotation, ...]:
 
 
 def read_logprobs(value: Raw | None) -> Raw | None:
-    """An empty list says nothing, and every text has one."""
+    """Return the logprobs; None for an empty list, which every text has."""
     return value if value is not None and read_list(value) else None
 
 
@@ -79,7 +79,7 @@ def read_annotation(entry: Raw) -> Annotation:
 
 
 def annotation_fields(annotation: Annotation) -> Raw | None:
-    """An annotation as this wire has it; None for one that only its own dialect can say."""
+    """Return an annotation for this dialect; None if this dialect cannot express it."""
     if annotation.dialect == "responses":
         return annotation.raw
     if annotation.url is None:
@@ -108,12 +108,12 @@ def output_text_fields(
 
 
 def read_media_url(value: Raw | None) -> str | None:
-    """An image's URL: a string here, but some clients send Chat's object."""
+    """Return an image's URL: a string in this dialect, but some clients send Chat's object."""
     return read_text(value) or read_text(read_object(value).get("url"))
 
 
 def read_image(fields: Fields, known: Collection[str] = _IMAGE_FIELDS) -> Media:
-    """An image, of a message or of a screen."""
+    """Read an image of a message, or a screenshot."""
     url = read_media_url(fields.get("image_url"))
     inline = split_data_url(url)
     return Media(
@@ -154,7 +154,7 @@ def _sound(fields: Fields) -> Media:
 
 
 def media_fields(media: Media) -> dict[str, object] | None:
-    """An image, a file or a sound as an input part; None for what this wire has no part for."""
+    """Return an image, a file or audio as an input part; None if this dialect has no part for it."""
     if media.kind == "image":
         out = _image_fields(media)
     elif media.kind == "file":

@@ -1,12 +1,12 @@
-"""Reading a Responses stream or body: what one frame means.
+"""Reads a Responses stream or body: turns each frame into events.
 
-Nearly all frames are deltas of a part that was announced; they are read by a typed decoder and emitted without further
-thought. Everything else, and every delta that is not quite regular, is read field by field and handed to the output.
+Nearly all frames are deltas of an announced part; a typed decoder reads them, and their text is emitted directly. Every
+other frame, and every irregular delta, is read field by field and handed to the `OutputReader`.
 
 The states of a stream:
 
     SILENT --any event--> SPEAKING --completed, incomplete, cancelled--> OVER
-       '-------------------'--failed, error, the wire's end--> OVER, after ending what was open as incomplete
+       '-------------------'--failed, error, end of the stream--> OVER, after ending open parts as incomplete
 """
 
 from dragoman._json import FAST_FAILURES, Raw, as_object, dumps_text, raw
@@ -70,22 +70,22 @@ _NO_CONTEXT = DecodeContext()
 
 
 class _Numbers:
-    """The `sequence_number` of events: whether events are missing before one.
+    """Finds gaps in the `sequence_number` of events.
 
-    Servers leave it out, leave it out of deltas, or count otherwise. So a gap shows something only where numbers went up by
-    one before, and where they ever fell behind the frames they show nothing.
+    Some servers omit the numbers, omit them in deltas, or count differently. So a gap counts only if the numbers went up by
+    one before, and never after the numbers have fallen behind the frames.
     """
 
     __slots__ = ("_ahead", "_is_known", "_is_odd", "_unnumbered")
 
     def __init__(self) -> None:
         self._ahead: int | None = None  # how far the numbers are ahead of the frames
-        self._is_known = False  # they went up by one
+        self._is_known = False  # the numbers have gone up by one
         self._is_odd = False
         self._unnumbered = 0  # frames without a number
 
     def skip_before(self, number: int | None, frame: int) -> bool:
-        """Take the number of a frame; whether numbers were skipped before it."""
+        """Take the number of a frame and return whether numbers were skipped before it."""
         if number is None:
             self._unnumbered += 1
             return False
@@ -120,7 +120,7 @@ class ResponsesReader:
         self._limits: Limits | None = None  # reported before the answer began
 
     def find_delta(self, _opening: bytes, data: bytes, /) -> tuple[OpenPart, str] | None:
-        """See `stream_decoder.FrameReader`. Read by its type alone."""
+        """See `stream_decoder.FrameReader`. Reads the frame with the typed decoder only."""
         try:
             delta = decode_delta(data)
         except FAST_FAILURES:
@@ -141,10 +141,10 @@ class ResponsesReader:
         return (part, text) if is_plain and text else None
 
     def read(self, frame: Frame) -> tuple[Event, ...]:
-        """What the frame means.
+        """Return the events of a frame.
 
         Raises:
-            MalformedJson: its data is no JSON object.
+            MalformedJson: the frame's data is not a JSON object.
         """
         data = frame.data
         if data is None or not data.strip():
@@ -152,7 +152,7 @@ class ResponsesReader:
         return self._read_event(frame, data)
 
     def end(self) -> tuple[Event, ...]:
-        """The wire has ended, before its protocol did."""
+        """Fail, because the stream ended without a terminal event."""
         self.problems.append(
             ("cut_stream", "expected response.completed, got the end of the stream")
         )
@@ -160,7 +160,7 @@ class ResponsesReader:
         return self.fail(ErrorInfo(kind="truncated", message=message))
 
     def fail(self, error: ErrorInfo) -> tuple[Event, ...]:
-        """Close what is open as incomplete, then fail."""
+        """End the open parts as incomplete, then fail."""
         self._output.close("incomplete", is_failure=True)
         self._fail(error)
         return self._parts.take()
@@ -168,7 +168,7 @@ class ResponsesReader:
     # --- frames ------------------------------------------------------------------------------------------------------
 
     def _read_empty(self, frame: Frame) -> tuple[Event, ...]:
-        """A frame without data: a comment, something that keeps the connection open, or an event that lost its data."""
+        """Read a frame without data: a comment, a keep-alive, or an event that lost its data."""
         self._numbers.skip_before(None, self.frame)
         name = frame.name.decode("utf-8", "replace")
         if is_content(name):
@@ -192,7 +192,7 @@ class ResponsesReader:
         if not is_content(name):
             called = frame.name.decode("utf-8", "replace")
             if is_content(called):
-                name = ""  # what it is called on its event line is all that can be read of it
+                name = ""  # only the event line has the type of a content event: use it
         if not name:
             name = frame.name.decode("utf-8", "replace")
             if not name:
@@ -206,7 +206,7 @@ class ResponsesReader:
         return self._parts.take()
 
     def _read_done(self) -> tuple[Event, ...]:
-        """`[DONE]` where the response should have been completed: an end, if nothing is left open."""
+        """Handle `[DONE]` instead of `response.completed`: the answer is complete if no call's input is open."""
         if not self._started or self._output.has_open_input:
             return self.end()
         self.problems.append(("inferred_end", "expected response.completed, got [DONE]"))
@@ -217,7 +217,7 @@ class ResponsesReader:
         if name in KEEPALIVE_EVENTS:
             if name != "keepalive":
                 self.problems.append(
-                    ("unknown_event", f"expected keepalive to keep alive, got {name!r}")
+                    ("unknown_event", f"expected the event keepalive, got {name!r}")
                 )
             self._emit(Noticed("ping", "responses", name))
         elif name in TERMINAL_EVENTS:
@@ -233,7 +233,7 @@ class ResponsesReader:
             self._take_content(name, fields, data)
 
     def _take_content(self, name: str, fields: Fields, data: bytes) -> None:
-        """An event between the beginning and the end."""
+        """Read an event between the beginning and the end of the answer."""
         handler = HANDLERS.get(name)
         if handler is None:
             self.problems.append(
@@ -250,11 +250,11 @@ class ResponsesReader:
                     unknown = without(fields, ENVELOPE_FIELDS)
                     self._emit(Noticed("fields", "responses", name, raw(unknown)))
                 return
-            self.problems.append(("unplaced_event", f"expected {name} to be about a known item"))
+            self.problems.append(("unplaced_event", f"expected {name} for a known item"))
         self._emit(Noticed("unknown", "responses", name, Raw(data)))
 
     def take(self) -> tuple[Event, ...]:
-        """The events that have not been taken yet."""
+        """Return the events that have not been returned yet."""
         return self._parts.take()
 
     def _emit(self, event: Event) -> None:
@@ -273,7 +273,7 @@ class ResponsesReader:
         self._start(response, is_regular=True)
 
     def _start(self, response: Fields, *, is_regular: bool) -> None:
-        """Begin, unless that is done."""
+        """Emit Started, unless that has happened."""
         if self._started:
             return
         if not is_regular:
@@ -307,7 +307,7 @@ class ResponsesReader:
             self._finish(response, name)
 
     def take_body(self, response: Fields) -> None:
-        """A whole response object."""
+        """Read a whole response object."""
         self._output.items.is_body = True
         self._start(response, is_regular=True)
         if read_text(response.get("status")) == "failed":
@@ -317,7 +317,7 @@ class ResponsesReader:
             self._finish(response, "")
 
     def fail_body(self, error: MalformedJson) -> None:
-        """A field of the response cannot be read."""
+        """Fail, because a field of the response cannot be read."""
         self._output.close("incomplete", is_failure=True)
         self._fail(ErrorInfo(kind="protocol", message=error.message))
 
@@ -367,7 +367,7 @@ class ResponsesReader:
                 ("wrong_finish", f"expected status completed at the end, got {status!r}")
             )
         if name == "response.incomplete" and not read_object(response.get("incomplete_details")):
-            self.problems.append(("missing_finish", "expected incomplete_details to say why"))
+            self.problems.append(("missing_finish", "expected the reason in incomplete_details"))
 
     def _fail(self, error: ErrorInfo) -> None:
         self._emit(Failed(error))
@@ -375,7 +375,7 @@ class ResponsesReader:
 
 
 def read_body(data: bytes, context: DecodeContext = _NO_CONTEXT) -> Step:
-    """The same meaning for a whole body. Never raises: what is no response becomes Failed."""
+    """Read a whole body into the events that its stream would give. Never raises: a body that is no response fails."""
     reader = ResponsesReader(context)
     try:
         fields = as_object(data)
@@ -398,7 +398,7 @@ def read_body(data: bytes, context: DecodeContext = _NO_CONTEXT) -> Step:
 
 
 def _output(response: Fields) -> list[Raw]:
-    """The final output. Raises MalformedJson if it, or an item of it, cannot be read."""
+    """Return the final output. Raises MalformedJson if the output or one of its items cannot be read."""
     output = expect_list(response.get("output"), "output")
     for item in output:
         check_item(read_object(item) or expect_object(item, "an item"))
@@ -410,7 +410,7 @@ def _failed_body(data: bytes, error: ErrorInfo, kind: str) -> Step:
 
 
 def _goes_on(reasoning: OpenReasoning, delta: Delta) -> bool:
-    """Whether a delta is of the entry that grew last."""
+    """Return whether a delta belongs to the reasoning entry that grew last."""
     if type(delta) is ReasoningTextDelta:
         return reasoning.channel == "content" and reasoning.index == delta.content_index
     return reasoning.channel == "summary" and reasoning.index == delta.summary_index

@@ -1,12 +1,12 @@
-"""Events to a Responses stream, in OpenAI's own sequence.
+"""Encodes events as a Responses stream, in OpenAI's order.
 
     response.created, response.in_progress,
     per item: output_item.added, (content_part.added,) deltas, .done, (content_part.done,) output_item.done
     response.completed | response.incomplete | response.failed
 
-`sequence_number` rises by one with every event, `output_index` with every item; an id stays what it was first. Codex runs a
-call at its `output_item.done`, whatever comes after, so a call that is not complete never gets one. A text that ended
-incomplete is closed only when the answer goes on to its end; before a failure nothing more is said of it.
+`sequence_number` rises by one with every event, `output_index` with every item; an id never changes. Codex runs a call
+at its `output_item.done`, whatever follows, so an incomplete call never gets that event. An incomplete text is closed only
+if the answer continues to its end; before a failure its end is not written.
 
     NEW --Started--> OPEN --Finished--> ENDING --Completed--> OVER
      '----------------'----------------'--------Failed-----> OVER
@@ -75,7 +75,7 @@ _ABOUT_PARTS: frozenset[type[Event]] = frozenset(
         Progress,
     }
 )
-_OURS = frozenset({"response.required_action"})  # written by the profile that has it, or not at all
+_OURS = frozenset({"response.required_action"})  # only the `required_action` profile writes it
 
 
 class _State(Enum):
@@ -104,14 +104,14 @@ class ResponsesEncoder:
 
     @property
     def losses(self) -> tuple[Loss, ...]:
-        """What could not be said, so far."""
+        """The losses so far."""
         return self._book.losses
 
     def encode(self, event: Event) -> bytes:
-        """The bytes of one event.
+        """Return the bytes of one event.
 
         Raises:
-            LocalProtocolError: the event may not stand here, or parts overlap.
+            LocalProtocolError: the event is not allowed in this state, or parts overlap.
         """
         template = self._items.template
         if type(event) is InputDelta:
@@ -127,10 +127,10 @@ class ResponsesEncoder:
         kind = type(event)
         if self._state is _State.OVER or (self._state is _State.NEW and kind not in _BEFORE):
             raise LocalProtocolError(
-                f"{kind.__name__} may not stand where the answer is {self._state.name}"
+                f"{kind.__name__} is not allowed while the answer is {self._state.name}"
             )
         if self._items.has_cut_call and self._is_late(event):
-            # After a call that was cut nothing is certain: said if the answer ends, not if it fails.
+            # After a cut call the answer may still fail: these events are written only if it ends.
             self._late.append(event)
             return b""
         return self._handle(event)
@@ -151,8 +151,8 @@ class ResponsesEncoder:
         is_aside = isinstance(event, PartStarted) and event.choice != 0
         return self._state is _State.OPEN and type(event) in _ABOUT_PARTS and not is_aside
 
-    def resume(self, seen: Sequence[Event], last: bytes, choices: int) -> None:  # noqa: ARG002 -- there is but one
-        """See `codec.StreamEncoder`. A message whose texts have ended has ended on the wire."""
+    def resume(self, seen: Sequence[Event], last: bytes, choices: int) -> None:  # noqa: ARG002 -- a response has one choice
+        """See `codec.StreamEncoder`. Closes a message whose texts have ended, as the upstream has done."""
         for event in seen:
             self.encode(event)
         if self._state is _State.OPEN and not self._items.has_open_part:
@@ -160,11 +160,11 @@ class ResponsesEncoder:
         try:
             number = decode_numbered_event(parse_lines(last).data or b"").sequence_number
         except FAST_FAILURES:
-            return  # nobody needs the numbers; where the upstream has none, ours count our own events
+            return  # no client needs the numbers: without the upstream's, they count this encoder's events
         self._events.sequence = number + 1
 
     def close(self) -> bytes:
-        """Guarantee a terminal: an answer that was not brought to its end has failed."""
+        """End the answer: fail if it has no terminal event yet."""
         if self._state is _State.OVER:
             return b""
         message = "the answer ended before it was complete"
@@ -198,7 +198,7 @@ class ResponsesEncoder:
     def _progress(self, event: Progress) -> bytes:
         if event.part is not None:
             return self._items.progress(event)
-        # `in_progress` was said at the beginning.
+        # `response.in_progress` was written at the start.
         if event.stage != "queued":
             return b""
         return self._events.event("response.queued", {"response": self._opened().fields("queued")})
@@ -219,14 +219,14 @@ class ResponsesEncoder:
         if not is_own or self._state is _State.NEW or event.name in _OURS:
             return b""
         fields = without(read_object(event.raw), ("type", "sequence_number"))
-        # A type that is no token cannot stand on an event line.
+        # A type that is not printable ASCII cannot be written on an event line.
         if not event.name.isascii() or not event.name.isprintable() or not fields:
             return b""
         return self._events.event(event.name, dict(fields))
 
     def _keep_alive(self) -> bytes:
         if self._state is _State.NEW:
-            # Nothing may come before `response.created` but what is no event.
+            # Before `response.created` only a comment may be sent.
             return encode_comment("keep-alive")
         is_ping = self._context.profile == "required_action"
         return self._events.event("ping" if is_ping else "keepalive", {})
@@ -263,7 +263,7 @@ class ResponsesEncoder:
 
     def _opened(self) -> Envelope:
         if self._envelope is None:
-            raise AssertionError("nothing ends before it has started")
+            raise AssertionError("expected Started before the end")
         return self._envelope
 
     def _terminal(self, ending: TerminalEvent, envelope: Envelope) -> bytes:
@@ -279,7 +279,7 @@ class ResponsesEncoder:
         return required_action(tuple(self._items.waiting.values()))
 
     def _pause(self, envelope: Envelope, action: JsonObject) -> bytes:
-        """The end of the `required_action` profile: the calls once more, and an answer that waits for their results."""
+        """End the answer in the `required_action` profile: repeat the calls, and wait for their results."""
         waiting = envelope.fields("incomplete", self._stream.output, self._usage)
         event: JsonObject = {"response": waiting, "required_action": action}
         first = self._events.event("response.required_action", event)
@@ -298,7 +298,7 @@ class ResponsesEncoder:
         return self._end("response.failed", response)
 
     def _end(self, name: str, response: JsonObject, first: bytes = b"") -> bytes:
-        """The terminal event. `first`: another that ends the stream together with it."""
+        """Return the terminal event. `first`: an event written just before it."""
         notes = self._notes
         if notes is None:
             return first + self._events.event(name, {"response": response})
@@ -318,7 +318,7 @@ class ResponsesEncoder:
 
     handlers: ClassVar[Mapping[type[Event], Callable[..., bytes]]] = {
         Started: _start,
-        SealAdded: _nothing,  # seals ride in the finished item
+        SealAdded: _nothing,  # the finished item carries the seals
         Progress: _progress,
         UsageReported: _report_usage,
         LimitsReported: _report_limits,

@@ -1,13 +1,13 @@
-"""The items of an answer, streamed: what each event about a part puts on the wire.
+"""Streams the items of an answer: writes the events that each model event about a part becomes.
 
-One part is open at a time, but for calls that the gateway runs: such a one stands open beside the others from the moment
-its input is complete (the stage `calling`) until its result is there. It ends between other items, never inside one:
-Codex takes every end for that of the item it shows. What ended incomplete is closed on the wire only when the answer goes
-on (`flush`), never before a failure (`abandon`): a client that retries would keep it.
+One part is open at a time, except calls that the gateway runs: such a call stays open beside the other parts from the
+moment its input is complete (the stage `calling`) until its result arrives. Its end is written between other items, never
+inside one: Codex takes every end for the end of the item that it shows. An incomplete part is closed on the wire only if
+the answer continues (`flush`), never before a failure (`abandon`): a client that retries would keep it.
 
-`NumberedEventWriter` numbers the events and writes them as SSE frames, their fields in the vendor's order: the type, the rest by name,
-the number last. A reasoning entry is opened by its first delta and closed when another begins; a delta for an entry that was
-closed is written under its index without opening it again, and the finished item has the whole text in any case.
+`NumberedEventWriter` numbers the events and writes them as SSE frames with the fields in the vendor's order: the type, the
+others by name, the number. The first delta of a reasoning entry opens it, and the next entry closes it; a later delta for
+a closed entry is written under its index without opening the entry again. The finished item has the whole text.
 """
 
 from collections.abc import Sequence
@@ -54,9 +54,9 @@ from dragoman.model.parts import (
 
 
 class DeltaTemplate:
-    """A delta event with two holes, for the text and the number: nearly all that is ever written.
+    """A delta event with two gaps, for the text and the number. Nearly all events are written this way.
 
-    `kind` is the event it takes for `part`; None: the part's deltas have no event on this wire.
+    `kind` is the model event that the template encodes for `part`; None if the part's deltas have no event on this wire.
     """
 
     __slots__ = ("head", "kind", "line", "middle", "part")
@@ -70,12 +70,12 @@ class DeltaTemplate:
     ) -> None:
         self.part = part
         self.kind = kind
-        # The text goes where `delta` stands; every other field is known.
+        # The text replaces the empty `delta`; every other field is known.
         whole = dumps({"type": name, "delta": "", **(place or {}), "sequence_number": 0})
         head, _, tail = whole.partition(b'"delta":""')
         self.head = b"event: " + name.encode("ascii") + b"\ndata: " + head + b'"delta":'
         self.middle = tail[: -len(b"0}")]
-        self.line = b""  # the same, for many at once
+        self.line = b""  # the same event as a %-format, to write many events at once
 
 
 class NumberedEventWriter:
@@ -108,9 +108,10 @@ class NumberedEventWriter:
 
 
 class StreamState:
-    """`output` has a place for every item from its first event on, so indices are dense and equal the final order.
+    """The state that the streams of all items share.
 
-    `held` are events that close something incomplete: written when the answer goes on, never before a failure.
+    `output` has an entry for every item from its first event on, so indices are dense and equal the final order. `held` are
+    the events that close incomplete parts: written if the answer continues, dropped before a failure.
     """
 
     def __init__(self, events: NumberedEventWriter, items: ItemWriter, book: LossBook) -> None:
@@ -121,7 +122,7 @@ class StreamState:
         self.held: list[tuple[str, JsonObject]] = []
 
     def add_item(self, item: object) -> tuple[int, bytes]:
-        """Announce an item: its index, and the event."""
+        """Announce an item and return its index and its event."""
         index = len(self.output)
         self.output.append(item)
         return index, self.events.event(
@@ -129,7 +130,7 @@ class StreamState:
         )
 
     def end_item(self, index: int, item: object, *, is_held: bool = False) -> bytes:
-        """Finish an item. Held back: its end is written by `release`, or never."""
+        """Finish an item. is_held: `release` writes the end, or nothing does."""
         self.output[index] = item
         fields: JsonObject = {"item": item, "output_index": index}
         if is_held:
@@ -138,14 +139,14 @@ class StreamState:
         return self.events.event("response.output_item.done", fields)
 
     def release(self) -> bytes:
-        """Write what was held back."""
+        """Write the held events."""
         held, self.held = self.held, []
         return b"".join([self.events.event(name, fields) for name, fields in held])
 
 
 @final
 class MessageStream:
-    """`source` is the native item the message stands for; None if each text is a message of its own."""
+    """Streams a message. `source` is the id of the native item; None if each text is a message of its own."""
 
     def __init__(self, header: MessagePart, state: StreamState) -> None:
         self.source = header.item_id
@@ -163,7 +164,7 @@ class MessageStream:
         self._held: list[tuple[str, JsonObject]] = []
 
     def start(self, part: int, header: MessagePart) -> bytes:
-        """Another content part of this message."""
+        """Start another content part of this message."""
         self.part = part
         self._annotations = 0
         self._is_refusal = isinstance(header, Refusal)
@@ -202,7 +203,7 @@ class MessageStream:
         return self._state.events.event("response.output_text.annotation.added", fields)
 
     def end(self, value: MessagePart) -> bytes:
-        """The content part is over; the message may go on."""
+        """End the content part; more parts of the message may follow."""
         place = self._place()
         content = self._state.items.content(value)
         written: list[tuple[str, JsonObject]] = []
@@ -228,7 +229,7 @@ class MessageStream:
         return b"".join([self._state.events.event(name, fields) for name, fields in written])
 
     def close(self) -> bytes:
-        """The message is over. If its last text is incomplete, its end is held back."""
+        """End the message. The end is held if the last text is incomplete."""
         item = self._state.items.message(self._id, self._status, self._contents, self._extra)
         is_held = self._status != "completed"
         self._state.held += self._held
@@ -294,7 +295,7 @@ class ReasoningStream:
         return self._write(written) + self._state.end_item(self._index, item)
 
     def _open_empty(self, channel: ReasoningChannel, count: int) -> list[_Named]:
-        """Entries without text have no deltas, but they exist."""
+        """Write the entries without text, which had no deltas."""
         known = [index for name, index in self._templates if name == channel]
         first = max(known, default=-1) + 1
         written: list[_Named] = []
@@ -335,7 +336,7 @@ IDLE = DeltaTemplate(-1, None)
 """The template while no part is open."""
 
 CALLING = "calling"
-"""The stage of a call that the gateway runs: its input, which the event brings, is complete."""
+"""The stage of a call that the gateway runs: its input is complete, and the event carries it."""
 
 _INPUT_EVENTS = {
     "function_call": "response.function_call_arguments",
@@ -362,14 +363,14 @@ class _CallStream:
         self._has_input = False
 
     def write_input(self, fields: Fields) -> bytes:
-        """The input is complete, and the call goes on: `fields` has it whole."""
+        """Write the complete input of a call that stays open; `fields` holds the whole input."""
         self._has_input = True
         return self._state.events.event(f"{self._family}.done", {**self.place, **fields})
 
     def end(self, value: Call) -> bytes:
         item = self._state.items.call(value, self._spec, self._id)
         if value.status not in ("completed", "failed"):
-            # No `output_item.done`: Codex would run it.
+            # An incomplete call gets no `output_item.done`, because Codex would run it.
             self._state.output[self._index] = item
             return b""
         out = b""
@@ -383,7 +384,7 @@ class _CallStream:
 
 @final
 class _WholeStream:
-    """A result, or an item that only this dialect understands."""
+    """Streams a result, or an item that only this dialect understands."""
 
     def __init__(
         self, part: int, item: object, kind: str, item_id: str, state: StreamState
@@ -401,7 +402,7 @@ class _WholeStream:
 
 @final
 class _SoundStream:
-    """Sound has events of its own and is no item."""
+    """Streams audio, which has events of its own and is not an item."""
 
     def __init__(self, part: int, state: StreamState) -> None:
         self.part = part
@@ -433,19 +434,19 @@ _Open = MessageStream | ReasoningStream | _CallStream | _WholeStream | _SoundStr
 
 
 class ItemStream:
-    """Writes what is about parts. `template` is that of the open part."""
+    """Writes the events about parts. `template` belongs to the open part."""
 
     def __init__(self, state: StreamState) -> None:
         self.template = IDLE
-        self.has_cut_call = False  # a call ended incomplete, and so has no end on the wire
-        self.waiting: dict[str, Call] = {}  # complete calls that the client is to run, by their ids
+        self.has_cut_call = False  # a call ended incomplete, and so got no end on the wire
+        self.waiting: dict[str, Call] = {}  # complete calls that the client must run, by their ids
         self._state = state
         self._open: _Open | None = None
         self._message: MessageStream | None = None
         self._standing: dict[int, _CallStream] = {}  # calls that the gateway is running
         self._settled: list[
             tuple[_CallStream, Call]
-        ] = []  # those that have ended while another part was open
+        ] = []  # calls that the gateway ran and that ended while another part was open
         self._ignored: set[int] = set()
 
     @property
@@ -510,10 +511,10 @@ class ItemStream:
             case _SoundStream(), Media():
                 return stream.end(value)
             case _:
-                return self._refuse(f"the end of another kind of part than {stream.part} began as")
+                return self._refuse(f"a value of another kind at the end of part {stream.part}")
 
     def flush(self) -> bytes:
-        """The answer goes on without the open message: close it, and what was held back."""
+        """Close the open message and write the held events, because the answer continues."""
         message, self._message = self._message, None
         out = b"" if message is None else message.close()
         settled, self._settled = self._settled, []
@@ -521,12 +522,12 @@ class ItemStream:
         return b"".join([out, *(stream.end(value) for stream, value in settled)])
 
     def _write_settled(self) -> bytes:
-        """The ends of calls that the gateway ran, unless an item is open on the wire, or has been cut."""
+        """Write the ends of calls that the gateway ran, unless an item is open on the wire or was cut."""
         is_early = self._open is not None or self._state.held or self.has_cut_call
         return b"" if is_early else self.flush()
 
     def abandon(self) -> bytes:
-        """The answer fails: close what is complete, and nothing else."""
+        """Close only complete parts, because the answer fails."""
         message, self._message = self._message, None
         out = b"" if message is None or message is self._open else message.close()
         self._open = None
@@ -547,7 +548,7 @@ class ItemStream:
         return stream.delta(event) if isinstance(stream, ReasoningStream) else b""
 
     def input(self, event: InputDelta) -> bytes:
-        """Input of most structured kinds has no delta event: it comes whole, with the finished item."""
+        """Write an input delta. Most structured inputs have no delta event and come whole with the finished item."""
         is_streamed = self._about(event.part) is not None and self.template.kind is InputDelta
         return self._state.events.delta(self.template, event.text) if is_streamed else b""
 
@@ -580,7 +581,7 @@ class ItemStream:
         return b""
 
     def progress(self, event: Progress) -> bytes:
-        """Where a tool of the provider's is; only of the part that is open, and only what the vendor has a name for."""
+        """Write the progress of the open part's tool, if the vendor has a name for the stage."""
         standing = None if event.part is None else self._standing.get(event.part)
         stream = self._open if standing is None else standing
         if not isinstance(stream, _CallStream | _WholeStream) or stream.part != event.part:
@@ -661,7 +662,7 @@ class ItemStream:
         return b""
 
     def _about(self, part: int) -> _Open | None:
-        """The open part; None if it is one that is left out."""
+        """Return the stream of the open part; None if the part is left out."""
         return None if part in self._ignored else self._stream(part)
 
     def _stream(self, part: int) -> _Open:

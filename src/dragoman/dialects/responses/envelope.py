@@ -1,4 +1,4 @@
-"""The response object around an answer, as strict clients want it: complete, at the beginning and at the end."""
+"""The response object around an answer, at the beginning and at the end, with every field that strict clients expect."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import assert_never
@@ -17,7 +17,7 @@ from dragoman.model.outcome import Usage
 from dragoman.model.parts import Call, Extra
 
 _DEFAULTS: Mapping[str, object] = {
-    # What a response echoes of its request. Events do not carry it, so it is written as OpenAI writes a default.
+    # Fields with which a response repeats its request. Events do not carry them, so they have OpenAI's defaults.
     "background": False,
     "instructions": None,
     "max_output_tokens": None,
@@ -33,14 +33,14 @@ _DEFAULTS: Mapping[str, object] = {
     "truncation": "disabled",
 }
 ECHO = b"," + dumps(_DEFAULTS)[1:]
-"""The same, to follow the fields of an answer."""
+"""The defaults as JSON that is appended to the fields of an answer."""
 
-# `required_action` is ours to say, where the profile asks for it.
+# Only the `required_action` profile may send `required_action`.
 _HIDDEN = RESPONSE_FIELDS | {"required_action"}
 
 
 class Envelope:
-    """The response object of one answer. `id`: what it is called."""
+    """The response object of one answer. `id`: the response's id."""
 
     def __init__(
         self, started: Started, context: EncodeContext, mint: Callable[[str], str]
@@ -52,7 +52,7 @@ class Envelope:
         self._own = dict(_echo(started.extra))
 
     def add(self, extra: Extra | None) -> None:
-        """What the end says beyond the beginning."""
+        """Add the extra fields of the end."""
         self._own.update(_echo(extra))
 
     def fields(
@@ -78,7 +78,7 @@ class Envelope:
 
 
 def response_id(given: str, context: EncodeContext, mint: Callable[[str], str]) -> str:
-    """What the answer is called: as it was decided, as the upstream has it, or by a new id."""
+    """Return the answer's id: the context's, or the upstream's if it fits, or a new one."""
     if context.response_id:
         return context.response_id
     return given if given.startswith("resp_") else mint("resp_")
@@ -91,7 +91,7 @@ def _echo(extra: Extra | None) -> Mapping[str, Raw]:
 
 
 class TerminalEvent(Struct, frozen=True):
-    """How an answer ends: which event, which status, why it is incomplete."""
+    """How an answer ends: the event, the status, and the details of an incomplete answer."""
 
     event: str
     status: str
@@ -99,7 +99,7 @@ class TerminalEvent(Struct, frozen=True):
 
 
 def ending_of(finished: Finished, book: LossBook) -> TerminalEvent:
-    """The terminal event for a reason. OpenAI's own for an answer cut short is `response.incomplete`."""
+    """Return the terminal event for a finish reason. OpenAI ends a truncated answer with `response.incomplete`."""
     if finished.stop_sequence is not None:
         book.note("stop_sequence", "finish")
     note_foreign(book, finished.extra, "finish")
@@ -120,7 +120,7 @@ def ending_of(finished: Finished, book: LossBook) -> TerminalEvent:
                 "response.incomplete", "incomplete", own.get("incomplete_details", details)
             )
         case "cancelled":
-            # The status says it; the reason is the one the vendor has for an answer that was interrupted.
+            # The status says `cancelled`; `steered` is the vendor's reason for an interrupted answer.
             return TerminalEvent("response.incomplete", "cancelled", {"reason": "steered"})
         case "error":
             return TerminalEvent("response.failed", "failed")
@@ -134,7 +134,7 @@ def ending_of(finished: Finished, book: LossBook) -> TerminalEvent:
 
 
 def usage_fields(usage: Usage) -> JsonObject:
-    """Everything the SDK demands, zeros where nothing was reported."""
+    """Return every field that the SDK demands, with 0 for counts that were not reported."""
     spent, made = usage.input or 0, usage.output or 0
     own = own_fields("responses", usage.extra)
     inputs: JsonObject = {
@@ -160,7 +160,7 @@ def usage_fields(usage: Usage) -> JsonObject:
 
 
 def required_action(calls: Sequence[Call]) -> JsonObject:
-    """The calls that wait for the client, as the `required_action` profile lists them."""
+    """Return the calls that wait for the client, as the `required_action` profile lists them."""
     return {
         "type": "submit_tool_outputs",
         "submit_tool_outputs": {"tool_calls": [_waiting(call) for call in calls]},

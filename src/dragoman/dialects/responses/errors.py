@@ -1,7 +1,7 @@
 """Errors, both ways: HTTP bodies, the `error` event and the error of a failed response.
 
-A failed response has a shorter list of codes than a body, and Codex decides by them whether to try again. So the code
-there is one it knows, and the `type` beside it says which error it was.
+A failed response has fewer codes than an HTTP body, and Codex decides by the code whether to retry. So `code` is one
+that Codex knows, and the `type` beside it names the exact error.
 """
 
 import re
@@ -44,7 +44,7 @@ _WORDS: Mapping[ErrorKind, tuple[str, str | None]] = {
 }
 
 _FAILED_CODES: Mapping[ErrorKind, str] = {
-    # Codex gives up at once on these; every other code makes it try again, which fits every other kind.
+    # Codex gives up at once on these codes; it retries on any other code, which suits every other kind.
     "invalid_request": "invalid_prompt",
     "authentication": "invalid_prompt",
     "permission": "invalid_prompt",
@@ -54,11 +54,11 @@ _FAILED_CODES: Mapping[ErrorKind, str] = {
     "context_length": "context_length_exceeded",
     "quota": "insufficient_quota",
     "overloaded": "server_is_overloaded",
-    # Codex waits as long as the message says, and only with this code.
+    # Codex obeys the delay in the message only with this code.
     "rate_limit": "rate_limit_exceeded",
 }
 
-# What clients do about these they decide by the code.
+# Clients decide by the code how to react to errors of these kinds.
 _CODE_DECIDES = frozenset({"context_length", "quota", "overloaded", "rate_limit"})
 
 _KIND_OF_WORD: Mapping[str, ErrorKind] = {
@@ -88,7 +88,7 @@ _KIND_OF_WORD: Mapping[str, ErrorKind] = {
     "vector_store_timeout": "timeout",
 }
 _VAGUE: Mapping[str, ErrorKind] = {
-    # Types that say less than a status or a code does.
+    # Types that are less exact than a status or a code.
     "invalid_request_error": "invalid_request",
     "server_error": "server",
 }
@@ -100,7 +100,7 @@ _DELAY = re.compile(r"try again in\s*(\d{1,9}(?:\.\d{1,9})?)\s*(ms|s|seconds?)\b
 
 
 def decode_error(data: bytes, status: int | None = None) -> ErrorInfo:
-    """What an error body says. Anything at all is some error."""
+    """Decode an error body. Never raises: a body that is not JSON becomes an error with its text."""
     try:
         fields = as_object(data)
     except MalformedJson:
@@ -109,7 +109,7 @@ def decode_error(data: bytes, status: int | None = None) -> ErrorInfo:
 
 
 def read_error(fields: Fields, status: int | None = None) -> ErrorInfo:
-    """An error from a body or an event: nested under `error`, or flat."""
+    """Read an error from a body or an event, nested under `error` or flat."""
     nested = fields.get("error")
     inner = read_object(nested)
     said = inner or fields
@@ -164,7 +164,7 @@ def _delay(message: str) -> float | None:
 
 
 def encode_error(info: ErrorInfo) -> bytes:
-    """The body of an HTTP error."""
+    """Return the body of an HTTP error."""
     kind, code = _WORDS[info.kind]
     error: dict[str, object] = {
         "message": info.message,
@@ -176,9 +176,10 @@ def encode_error(info: ErrorInfo) -> bytes:
 
 
 def _is_code_kept(info: ErrorInfo) -> bool:
-    """Chat's errors have the same form, and clients switch on their codes; imitators put other things there.
+    """Return whether the error's own code is sent.
 
-    Where this vendor has a code of its own for what happened, Codex goes by that.
+    Chat's errors have the same form, and clients compare their codes; imitators of Chat send other text as codes.
+    For the kinds in _CODE_DECIDES Codex needs this vendor's code.
     """
     if info.code is None or info.dialect in (None, "responses"):
         return info.code is not None
@@ -187,7 +188,7 @@ def _is_code_kept(info: ErrorInfo) -> bool:
 
 
 def failed_fields(info: ErrorInfo) -> dict[str, object]:
-    """The `error` of a failed response."""
+    """Return the `error` of a failed response."""
     kind, code = _WORDS[info.kind]
     message = info.message
     if info.kind == "rate_limit" and info.retry_after is not None and not _DELAY.search(message):
@@ -203,7 +204,7 @@ def failed_fields(info: ErrorInfo) -> dict[str, object]:
 
 
 def _own(info: ErrorInfo) -> Mapping[str, Raw]:
-    """What this dialect's own error said, to be said again word for word; nulls say nothing."""
+    """Return the fields of an error that came in this dialect, to repeat them unchanged; nulls are left out."""
     if info.dialect != "responses":
         return {}
     return {key: value for key, value in read_object(info.raw).items() if is_present(value)}

@@ -1,7 +1,7 @@
-"""The events between the beginning and the end of an answer, each handed to the output.
+"""Handlers for the events between the beginning and the end of an answer. Each hands its event to the `OutputReader`.
 
-A handler returns False if it cannot say what its event is about; the reader then passes the event on unread. It raises
-MalformedJson if a field cannot be read that may hold a piece of a text or of a call.
+A handler returns False if it cannot find the item of its event; the reader then passes the event on as unknown. It raises
+MalformedJson if it cannot read a field that may hold a piece of a text or of a call.
 """
 
 from collections.abc import Callable, Mapping
@@ -214,7 +214,7 @@ def _summary_added(channel: ReasoningChannel, output: OutputReader, fields: Fiel
 
 
 def _summary_done(channel: ReasoningChannel, output: OutputReader, fields: Fields) -> bool:
-    """`…_text.done` has the text itself, `…_part.done` has it in its part."""
+    """Close an entry. `…_text.done` has the text itself, `…_part.done` has it in its part."""
     item = _find_or_imply(output, fields, _REASONING, "reasoning")
     reasoning = output.reasoning(item)
     if reasoning.has_ended:
@@ -267,7 +267,7 @@ def _input_done(kind: str, key: str, output: OutputReader, fields: Fields) -> bo
     return True
 
 
-# --- what tools of the provider do -----------------------------------------------------------------------------------
+# --- progress and output of the provider's tools ---------------------------------------------------------------------
 
 
 def _part_number(item: Item | None) -> int | None:
@@ -334,7 +334,7 @@ def _sound_done(what: str, output: OutputReader, _fields: Fields) -> bool:
 
 
 def is_content(name: str) -> bool:
-    """Whether an event of this name says something of the answer."""
+    """Return whether an event of this name carries content, or the end, of the answer."""
     return name in HANDLERS or name in TERMINAL_EVENTS
 
 

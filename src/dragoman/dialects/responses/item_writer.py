@@ -1,7 +1,7 @@
-"""Parts as items of an answer: ids, and what each item finally looks like. Shared by the stream and the body.
+"""Writes parts as finished items of an answer, and chooses their ids. The stream and the body share this module.
 
-Item ids of the upstream are kept where OpenAI would accept them on replay and they are new; others are minted with the
-vendor's prefix.
+An item keeps the upstream's id if OpenAI would accept the id on replay and no other item has it; other items get a new
+id with the vendor's prefix.
 """
 
 from collections.abc import Callable, Sequence
@@ -46,7 +46,7 @@ MessagePart = Text | Refusal | Opaque
 
 
 def as_message_part(part: Part) -> MessagePart | None:
-    """The part, if it is content of a message rather than an item."""
+    """Return the part if it is content of a message, None if it is an item."""
     match part:
         case Text() | Refusal():
             return part
@@ -57,7 +57,7 @@ def as_message_part(part: Part) -> MessagePart | None:
 
 
 class ItemWriter:
-    """Writes the items of one answer. Notes what cannot be written."""
+    """Writes the items of one answer and notes losses."""
 
     def __init__(self, mint: Callable[[str], str], book: LossBook) -> None:
         self._mint = mint
@@ -65,7 +65,7 @@ class ItemWriter:
         self._used: set[str] = set()
 
     def item_id(self, kind: str, given: str | None) -> str:
-        """An id for an item: the upstream's, or a new one."""
+        """Return an id for an item: the upstream's, or a new one."""
         prefix = PREFIXES.get(kind, "item_")
         is_fine = bool(given) and (kind not in STRICT_PREFIXES or (given or "").startswith(prefix))
         item_id = given if given and is_fine and given not in self._used else self._mint(prefix)
@@ -87,7 +87,7 @@ class ItemWriter:
         }
 
     def content(self, part: MessagePart) -> object:
-        """A content part, whole."""
+        """Return a whole content part."""
         match part:
             case Text():
                 self._note_foreign(part, "output_text")
@@ -108,7 +108,7 @@ class ItemWriter:
                 assert_never(part)
 
     def empty_content(self, part: MessagePart) -> object:
-        """A content part as `content_part.added` has it."""
+        """Return a content part as `content_part.added` has it."""
         match part:
             case Text():
                 return output_text_fields("")
@@ -139,12 +139,12 @@ class ItemWriter:
     def reasoning(self, part: Reasoning, item_id: str) -> JsonObject:
         note_foreign(self._book, part.extra, "reasoning")
         item = reasoning_fields(part, seal_to_encrypted(part.seals))
-        # The vendor says of its reasoning only that it was cut.
+        # A reasoning item of OpenAI has a status only if it was cut.
         is_cut = part.status in ("incomplete", "failed")
         return {"id": item_id, **item, **({"status": "incomplete"} if is_cut else {})}
 
     def call_spec(self, call: Call) -> CallSpec | None:
-        """Which item a call is; None if it cannot be written, which is noted."""
+        """Return the item type of a call; None, with a loss, if the call cannot be written."""
         spec = call_spec(call)
         if spec is None:
             self._book.note("provider_call", call.kind, call.name)
@@ -162,7 +162,7 @@ class ItemWriter:
         return item
 
     def result_spec(self, result: Result) -> ResultSpec | None:
-        """Which item a result is; None if it cannot be written, which is noted."""
+        """Return the item type of a result; None, with a loss, if the result cannot be written."""
         spec = result_spec(result)
         if spec is None:
             self._book.note("provider_result", result.kind, result.call_id)
@@ -185,7 +185,7 @@ class ItemWriter:
 
 
 def _status(status: PartStatus) -> str:
-    """Only provider calls may say that they failed."""
+    """Return the status for the wire, where only provider calls may have `failed`."""
     return "incomplete" if status == "failed" else status
 
 

@@ -1,8 +1,7 @@
 """Items other than messages, both ways: reasoning, calls of every kind and their results.
 
-An item is one part. The same functions serve answers and conversations; what differs (minted ids, streaming, pairing)
-is the business of the modules that call them. Names and ids of calls are looked for under all the spellings that backends
-use.
+An item is one part. The same functions serve answers and conversations; their callers mint ids, stream and pair. Names
+and ids of calls are searched under all the spellings that backends use.
 """
 
 from typing import assert_never
@@ -59,12 +58,12 @@ _SCREENSHOT_FIELDS = ("image_url", "file_id", "detail")
 
 
 def read_status(fields: Fields) -> PartStatus:
-    """An item's status; a word that only shows progress (`searching`) is no status of a finished item."""
+    """Return an item's status; `completed` for a word that only shows progress (`searching`)."""
     return PART_STATUS.get(read_text(fields.get("status")) or "", "completed")
 
 
 def find_name(fields: Fields) -> str:
-    """A call's name, "" if there is none under any of its spellings."""
+    """Return a call's name, "" if it has none under any spelling."""
     for key in _NAMES:
         name = read_text(fields.get(key))
         if name:
@@ -75,7 +74,7 @@ def find_name(fields: Fields) -> str:
 
 
 def find_call_id(fields: Fields) -> str:
-    """The id that pairs a call with its result, "" if there is none. An item's own `id` is not looked at."""
+    """Return the id that pairs a call with its result, "" if there is none. Ignores the item's own `id`."""
     for key in _IDS:
         call_id = read_text(fields.get(key))
         if call_id:
@@ -87,7 +86,7 @@ def find_call_id(fields: Fields) -> str:
 
 
 def find_input(fields: Fields) -> tuple[str | None, bool]:
-    """A function-like part's input as source text (None if absent), and whether it came as an object."""
+    """Return a function-like part's input as source text (None if absent), and whether it came as an object."""
     for source in (fields, read_object(fields.get("function"))):
         for key in _INPUTS:
             value = source.get(key)
@@ -100,10 +99,10 @@ def find_input(fields: Fields) -> tuple[str | None, bool]:
 
 ItemPart = Reasoning | Call | Result | Opaque
 
-_SURROGATE = b"\\ud"  # how the escape of one begins; writers that use capitals are read as ever
+_SURROGATE = b"\\ud"  # the beginning of a surrogate's escape; escapes in capitals are not checked
 
 _CALL_FIELDS = {
-    # by type and the field of the input: the fields of a call item that have a home
+    # by type and by the field of the input: the fields of a call item that `Call` has fields for
     (spec.type, field): frozenset(
         {
             *("type", "id", "status", "namespace", field),
@@ -139,8 +138,8 @@ _LIKE_FIELDS = frozenset(
 
 
 def check_item(fields: Fields) -> None:
-    """Raises MalformedJson for an item of which something that a call consists of is of a type that it never has."""
-    # By their first bytes: every item comes three times, and nearly all of them are as they should be.
+    """Raise MalformedJson if a field that a call consists of has a type that it never has."""
+    # Only the first bytes are checked: every item comes three times, and nearly all items are correct.
     for key in ("type", "id", "status", "name"):
         value = fields.get(key)
         if value is not None and first_byte(value) not in (b'"', b"n"):
@@ -156,7 +155,7 @@ def check_item(fields: Fields) -> None:
 
 
 def check_input(value: Raw | None, what: str) -> None:
-    """Input that is text on the wire. Backends send objects too; anything else cannot be read."""
+    """Check an input that is text on the wire. Objects pass too, because backends send them; others raise MalformedJson."""
     if value is None:
         return
     first = first_byte(value)
@@ -167,7 +166,7 @@ def check_input(value: Raw | None, what: str) -> None:
 
 
 def read_item(item: Raw, fields: Fields, *, executor: Executor = "client") -> ItemPart:
-    """An item that is no message. `executor` says who ran the tool where a result does not."""
+    """Read an item that is not a message. `executor` applies to a result that does not say who ran its tool."""
     kind = read_text(fields.get("type")) or ""
     if kind == "reasoning":
         return _reasoning(fields)
@@ -183,11 +182,11 @@ def read_item(item: Raw, fields: Fields, *, executor: Executor = "client") -> It
 
 
 def read_call(spec: CallSpec, fields: Fields) -> Call:
-    """A call. Its id is "" where the item has none, its name "" where that is still to come."""
+    """Read a call. Its id is "" if the item has none, and its name is "" if the name comes later."""
     item_id = read_text(fields.get("id")) or None
     field = _input_field(spec, fields)
     return Call(
-        # `call_id` is the join key; the item's own id only where there is none.
+        # `call_id` pairs calls with results; the item's own id replaces it only if it is absent.
         call_id=find_call_id(fields) or item_id or "",
         name=spec.name or find_name(fields),
         input=_input(spec, fields, field),
@@ -201,7 +200,7 @@ def read_call(spec: CallSpec, fields: Fields) -> Call:
 
 
 def read_regular_call(item: Raw) -> Call | None:
-    """A function call with nothing odd about it, as `read_call` reads it; None for every other item."""
+    """Read a function call of the regular shape, with the same result as `read_call`; None for every other item."""
     try:
         call = decode_call(item)
     except FAST_FAILURES:
@@ -217,7 +216,7 @@ def read_regular_call(item: Raw) -> Call | None:
 
 
 def read_function_like(fields: Fields, item_id: str | None) -> Call:
-    """A call that stands as a content part inside a message."""
+    """Read a call that is a content part of a message."""
     text, _ = find_input(fields)
     return Call(
         call_id=find_call_id(fields) or read_text(fields.get("id")) or "",
@@ -250,7 +249,7 @@ def _executor(spec: CallSpec, fields: Fields) -> Executor:
         return "client" if read_text(fields.get("execution")) == "client" else "provider"
     if spec.kind == "shell":
         environment = read_object(fields.get("environment"))
-        # A shell in a container of the provider's has run by the time its call arrives.
+        # A shell in the provider's container has finished before its call arrives.
         return (
             "provider" if read_text(environment.get("type")) == "container_reference" else "client"
         )
@@ -276,7 +275,7 @@ def _texts(value: Raw | None) -> tuple[str, ...]:
 
 
 def reasoning_fields(reasoning: Reasoning, encrypted: str | None) -> dict[str, object]:
-    """Everything but `id` and `status`."""
+    """Return the fields of a reasoning item without `id` and `status`."""
     out: dict[str, object] = {
         "type": "reasoning",
         "summary": [{"type": "summary_text", "text": text} for text in reasoning.summary],
@@ -289,11 +288,11 @@ def reasoning_fields(reasoning: Reasoning, encrypted: str | None) -> dict[str, o
 
 
 def call_spec(call: Call, *, is_native: bool = False) -> CallSpec | None:
-    """The item for a call; None if this wire has none for it.
+    """Return the item type for a call; None if this dialect has none.
 
     Client tools that another vendor defined (an editor, a shell with its own schema) are functions here. Both vendors
-    have a computer tool, with other actions; this one's calls always carry fields of their own, and before the input
-    has come nothing else distinguishes them. is_native: the call stood in a conversation of this dialect.
+    have a computer tool, with different actions; only OpenAI's calls have extra fields of this dialect, and until the
+    input arrives nothing else distinguishes the two. is_native: the call is from a conversation in this dialect.
     """
     spec = ITEM_OF_KIND.get("web_search" if call.kind == "web_fetch" else call.kind)
     is_foreign = (
@@ -305,7 +304,7 @@ def call_spec(call: Call, *, is_native: bool = False) -> CallSpec | None:
 
 
 def call_fields(call: Call, spec: CallSpec) -> dict[str, object]:
-    """Everything but `id` and `status`. A field the SDK demands is filled in."""
+    """Return the fields of a call item without `id` and `status`, with every field that the SDK demands."""
     out: dict[str, object] = {"type": spec.type}
     if spec.has_call_id:
         out["call_id"] = call.call_id
@@ -334,23 +333,23 @@ def _input_fields(call: Call, spec: CallSpec) -> dict[str, object]:
 
 
 def is_input_lost(call: Call, spec: CallSpec) -> bool:
-    """Whether a call's input has no place in its item: another vendor's tool of the same kind may take other things."""
+    """Return whether the item cannot hold the call's input: another vendor's tool of this kind may have other inputs."""
     if not call.input.strip() or spec.form != "json" or call.status == "incomplete":
         return False
     if _native_input(call, spec) is None:
         return True
-    # A search crosses by its query alone, a fetch by its address.
+    # Only the query of a search and the address of a fetch are translated.
     fields = read_object(source_raw(call.input))
     return spec.kind in ("web_search", "file_search") and "type" not in fields and len(fields) > 1
 
 
 def is_streamed(call: Call, spec: CallSpec) -> bool:
-    """Whether a call's input can be streamed: another vendor's code stands in a JSON object."""
+    """Return whether the input can be streamed: another vendor's code is inside a JSON object and cannot."""
     return spec.kind != "code_interpreter" or bool(own_fields("responses", call.extra))
 
 
 def _native_input(call: Call, spec: CallSpec) -> Raw | None:
-    """The input as JSON of the item's own shape."""
+    """Return the input as JSON in the item's shape; None if it has no such form."""
     if not call.input or not is_strict(call.input):
         return None
     source = source_raw(call.input)
@@ -366,12 +365,12 @@ def _native_input(call: Call, spec: CallSpec) -> Raw | None:
 
 
 def _code(text: str) -> str:
-    """Another vendor's code tool has the code in a JSON object."""
+    """Return the code, which another vendor's tool wraps in a JSON object."""
     return read_text(read_object(source_raw(text)).get("code")) or text
 
 
 def _web_action(fields: Fields) -> Raw | None:
-    """A search or a fetch by another vendor's tool, in this one's words. The values stay the bytes they were."""
+    """Return the action for another vendor's search or fetch. The values keep their bytes."""
     for key, head in (
         ("query", b'{"type":"search","query":'),
         ("url", b'{"type":"open_page","url":'),
@@ -389,7 +388,7 @@ def read_result(spec: ResultSpec, fields: Fields, executor: Executor) -> Result:
     known = {"type", "id", "status", spec.pair, spec.field}
     if not pair:
         known.add("name")
-        # Local shell outputs carry the call's id as their own; an output that names its tool answers no call at all.
+        # A local shell output has the call's id as its own id; an output with a tool name answers no call.
         pair = "" if named is not None else item_id or ""
     content, is_error = _output(spec, fields)
     if spec.kind == "apply_patch" and read_text(fields.get("status")) == "failed":
@@ -439,7 +438,7 @@ def _contents(entries: list[Raw]) -> tuple[tuple[Text | Media | Opaque, ...], bo
 
 
 def result_spec(result: Result) -> ResultSpec | None:
-    """The item for a result; None for what another vendor's own tools gave back."""
+    """Return the item type for a result; None for a result of another vendor's provider tool."""
     spec = RESULT_OF_KIND.get(result.kind)
     if spec is None and result.executor != "provider":
         return RESULT_OF_KIND["function"]
@@ -447,9 +446,9 @@ def result_spec(result: Result) -> ResultSpec | None:
 
 
 def result_fields(result: Result, spec: ResultSpec) -> dict[str, object]:
-    """Everything but `id` and `status`."""
+    """Return the fields of a result item without `id` and `status`."""
     out: dict[str, object] = {"type": spec.type}
-    # A local shell's output may have the call's id for its own, and no other.
+    # A local shell's output may carry the call's id only as its own id.
     if result.call_id and (spec.kind != "local_shell" or result.call_id != result.item_id):
         out[spec.pair] = result.call_id
     if result.name is not None and spec.kind == "function" and not result.call_id:
@@ -474,12 +473,12 @@ def _joined(result: Result) -> str:
 
 
 def _marked(result: Result, text: str) -> str:
-    # A failed patch says so by its status.
+    # A failed patch has the status `failed` instead.
     return mark_error(text) if result.is_error and result.kind != "apply_patch" else text
 
 
 def _content_output(result: Result) -> object:
-    """A string where one text is all there is, else a list of parts."""
+    """Return a string if the content is a single text, else a list of parts."""
     content = result.content
     if not content:
         return _marked(result, "")

@@ -1,4 +1,4 @@
-"""What this dialect cannot express, and what is done about it unless the operator's policy says otherwise."""
+"""What this dialect cannot express, and what happens then unless the operator's policy says otherwise."""
 
 from dragoman.core.aliases import IdLimits, NameLimits
 from dragoman.core.losses import REQUEST_LOSSES, LossRule, LossTable, foreign_noter
@@ -25,7 +25,7 @@ LOSSES: LossTable = {
     "presence_penalty": LossRule("there is no presence penalty", "drop"),
     "reasoning_text": LossRule("another provider's reasoning cannot be replayed", "drop"),
     "reasoning_off": LossRule(
-        "that the model is not to reason cannot be said; few models take the effort `none`", "drop"
+        "reasoning cannot be switched off; few models accept the effort `none`", "drop"
     ),
     "response_format": LossRule("this response format is unknown here", "drop"),
     "schema": LossRule("a tool's schema was changed so that OpenAI accepts it", "carry"),
@@ -35,30 +35,34 @@ LOSSES: LossTable = {
     "unknown_field": LossRule("fields of another dialect have no meaning here", "drop"),
     # --- answers, and conversations ---
     "annotation": LossRule(
-        "a citation without a URL has no form, and what one quotes has no field", "drop"
+        "a citation without a URL cannot be written, and a quotation has no field", "drop"
     ),
     "call_seal": LossRule("a call cannot carry a seal", "drop"),
     "extra_choices": LossRule("a response has one choice; the others are left out", "drop"),
     "finish_detail": LossRule("the finish reason is less exact", "carry"),
     "logprobs": LossRule("a refusal has no logprobs", "drop"),
     "media_output": LossRule(
-        "this kind of media cannot be part of an answer; of sounds, the type has no field", "drop"
+        "this kind of media cannot be part of an answer; the media type of audio has no field",
+        "drop",
     ),
     "opaque_part": LossRule("a part that only its own dialect understands", "drop"),
     "provider_call": LossRule(
-        "a call of a provider's tool that has no peer here, or what of its input has none", "drop"
+        "a call of a provider's tool without an equivalent here, or a part of its input without one",
+        "drop",
     ),
-    "provider_result": LossRule("the result of a provider's tool that has no peer here", "drop"),
+    "provider_result": LossRule(
+        "the result of a provider's tool without an equivalent here", "drop"
+    ),
     "rate_limits": LossRule("rate limits are sent in headers, not in the stream", "drop"),
     "stop_sequence": LossRule("which stop sequence matched has no field", "drop"),
     "tool_output": LossRule("what a provider's tool prints cannot be streamed", "drop"),
 }
 
-# What the backend behind a ChatGPT login refuses although the public API takes it.
+# Requests that the backend behind a ChatGPT login refuses although the public API accepts them.
 CHATGPT_CODEX_LOSSES: LossTable = {
     "moderation_block": REQUEST_LOSSES["moderation_block"],
     "server_state": LossRule(
-        "the ChatGPT Codex backend keeps nothing that a request could refer to", "refuse"
+        "the ChatGPT Codex backend stores nothing that a request could refer to", "refuse"
     ),
     "unsupported_parameter": LossRule(
         "the ChatGPT Codex backend refuses requests with this parameter", "drop"
@@ -89,4 +93,4 @@ DEFAULT_TARGET = Target(
 
 
 note_foreign = foreign_noter("responses")
-"""Declare the fields of another dialect that stay behind and may be missed."""
+"""Note as losses the fields of another dialect that are dropped and that a client may miss."""

@@ -1,4 +1,4 @@
-"""A call that the gateway ran as an `mcp_call` item: written for the client, and read when the client sends it back."""
+"""A call that the gateway ran, as an `mcp_call` item: written for the client, and read when the client sends it back."""
 
 from msgspec import Struct
 
@@ -18,7 +18,7 @@ class ServerTool(Struct, frozen=True):
 
 
 def begin_mcp_call(tool: ServerTool, item_id: str) -> Call:
-    """The item at the start of the call."""
+    """Return the item at the start of the call."""
     return Call(
         call_id=item_id,
         name=tool.tool,
@@ -31,7 +31,7 @@ def begin_mcp_call(tool: ServerTool, item_id: str) -> Call:
 
 
 def end_mcp_call(item: Call, arguments: str, result: Result) -> Call:
-    """The item with the result of the call."""
+    """Return the item with the result of the call."""
     fields = {} if item.extra is None else dict(item.extra.fields)
     text = "\n".join(_words(part) for part in result.content)
     if result.is_error:
@@ -55,13 +55,13 @@ def end_mcp_call(item: Call, arguments: str, result: Result) -> Call:
 
 
 def mcp_tool(call: Call) -> ServerTool:
-    """The tool that an item says it called."""
+    """Return the tool that an item names."""
     fields = {} if call.extra is None else call.extra.fields
     return ServerTool(read_text(fields.get("server_label")) or "", call.name)
 
 
 def mcp_result(call: Call, call_id: str) -> Result | None:
-    """The result in an item; None if it has none."""
+    """Return the result in an item; None if it has none."""
     fields = {} if call.extra is None else call.extra.fields
     output = read_text(fields.get("output"))
     if output is not None:
@@ -78,7 +78,7 @@ def mcp_result(call: Call, call_id: str) -> Result | None:
 
 
 def _words(part: Text | Media | Opaque) -> str:
-    """The output of an item is text; other content is named in brackets."""
+    """Return the text of a part; media and opaque parts are named in brackets."""
     match part:
         case Text():
             return part.text
@@ -89,12 +89,12 @@ def _words(part: Text | Media | Opaque) -> str:
 
 
 def mcp_arguments(text: str) -> Extra:
-    """The field by which the event that ends the arguments repeats them."""
+    """Return the field in which the event that ends the arguments repeats them."""
     return Extra("responses", {"arguments": Raw(dumps(text))})
 
 
 def without_echo(extra: Extra | None) -> Extra | None:
-    """Fields of a response object without those that repeat the request."""
+    """Return the fields of a response object without those that repeat the request."""
     if extra is None or extra.dialect != "responses":
         return extra
     kept = {name: value for name, value in extra.fields.items() if name not in _ECHOED}

@@ -1,14 +1,14 @@
-"""The items of one answer, and which of them an event is about.
+"""The items of one answer, and the rules that find the item of an event.
 
 Regular streams announce an item, name it by `item_id` and `output_index` in every event, and finish it. Others leave
 out the announcement, the id or the index, use one id in the announcement and another in the deltas, use an index twice,
 or repeat the whole output at the end under new ids. The rules, in order:
 
-1. the id, if an item of a fitting type has it;
-2. the index, if the item there fits and is not finished. Not when its type does not fit: servers reuse indices;
-3. neither was given: the last unfinished item that fits.
+1. by id, if an item of a fitting type has it;
+2. by index, if the item there fits and is not finished. An item of another type is not used: servers reuse indices;
+3. with neither id nor index: the last unfinished item that fits.
 
-What no rule finds is a new item, implied by the event. The first ids are the ones that stay.
+If no rule finds an item, the event implies a new one. An item keeps the first id it had.
 """
 
 from collections.abc import Collection, Iterator
@@ -29,8 +29,8 @@ from dragoman.model.parts import Extra
 class ItemCall:
     """A call of an item.
 
-    wire: the deltas its input comes in, if it streams. closed: the wire said that the input is complete. lacks_events:
-    events are missing since it began, and nothing has repeated its input. streams: its input is expected in deltas.
+    wire: the type of the input's deltas, if the input streams. closed: an event said that the input is complete.
+    lacks_events: events are missing, and no later event has repeated the input. streams: deltas of the input are expected.
     """
 
     __slots__ = ("closed", "lacks_events", "open", "position", "streams", "wire")
@@ -45,9 +45,9 @@ class ItemCall:
 
 
 class Item:
-    """A native item and the parts it has become. `announced` by `output_item.added`, `done` by `output_item.done`.
+    """A native item and its parts. `announced` by `output_item.added`, `done` by `output_item.done`.
 
-    is_shared: another unfinished item has the same id, and only the index distinguishes them.
+    is_shared: another unfinished item has the same id, and only the index distinguishes the two.
     """
 
     __slots__ = (
@@ -81,15 +81,15 @@ class Item:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing has come of it yet."""
+        """Whether no part of the item exists yet."""
         return not (self.texts or self.calls or self.reasoning or self.whole)
 
 
 class OpenItems:
     """The items of one answer, in order of appearance.
 
-    streaming: by the id that their deltas have, the parts whose next delta may need no thought, with the type of that
-    delta and, for a text, its content index. is_body: the answer comes whole, so it has no deltas and announces nothing.
+    streaming: by the id in their deltas, the parts whose next delta can be decoded by its type alone, with that type and,
+    for a text, its content index. is_body: the answer is a body, so deltas and announcements are not expected.
     """
 
     def __init__(self, problems: Problems) -> None:
@@ -112,12 +112,12 @@ class OpenItems:
         wire: type[Delta],
         index: int = 0,
     ) -> None:
-        """The next delta with this id goes to this part, unless items share the id."""
+        """Route the next delta with this id to this part, unless items share the id."""
         if not item.is_shared:
             self.streaming[item_id or item.id] = (wire, part, index)
 
     def report_in_stream(self, kind: str, message: str) -> None:
-        """Report what only a stream can do wrong."""
+        """Report a problem that only a stream can have."""
         if not self.is_body:
             self._problems.append((kind, message))
 
@@ -129,7 +129,7 @@ class OpenItems:
         *,
         by_index: bool = False,
     ) -> Item | None:
-        """The item that an event is about. `by_index`: the event has no `item_id` by design."""
+        """Return the item of an event. `by_index`: events of this type never have an `item_id`."""
         item = self._named(item_id, index)
         if item is not None and item.type in types:
             return item
@@ -150,14 +150,14 @@ class OpenItems:
         return item
 
     def put(self, kind: str, item_id: str | None, index: int | None) -> Item:
-        """A new item."""
+        """Add a new item."""
         item = Item(kind, item_id, index)
         self.items.append(item)
         if item_id:
             other = self._by_id.get(item_id)
             if other is not None:
                 item.is_shared = other.is_shared = not other.done
-                if item.is_shared:  # deltas can no longer go by the id alone
+                if item.is_shared:  # the id alone no longer identifies the item of a delta
                     self.streaming.pop(item_id, None)
                 self.note(item, "repeated_id", f"expected a new item id, got {item_id!r} again")
             self._by_id[item_id] = item
@@ -168,7 +168,7 @@ class OpenItems:
         return item
 
     def claim(self, item_id: str | None, index: int | None, types: Collection[str]) -> Item | None:
-        """The item that an announcement or a finished item is about: announced before, or implied by an event."""
+        """Return the item of an announcement or of a finished item: announced before, or implied by an event."""
         item = self._named(item_id, index)
         if item is not None:
             is_other = index is not None and item.index is not None and item.index != index
@@ -183,7 +183,7 @@ class OpenItems:
         return item
 
     def match(self, position: int, fields: Fields) -> Item | None:
-        """The streamed item that an entry of the final output repeats: by id, by call, by place, by what it says."""
+        """Return the streamed item that an entry of the final output repeats: by id, by call, by place, by content."""
         item_id = read_text(fields.get("id"))
         for item in self._candidates(position, item_id, fields):
             if item is not None and not item.matched:
@@ -210,7 +210,7 @@ class OpenItems:
         at_place = self._by_index.get(position)
         if at_place is not None and at_place.type == kind:
             yield at_place
-        # Outputs that leave items out and give new ids: the same call again must not be run twice.
+        # Some final outputs omit items and give new ids: a repeated call must not run twice.
         yield calls.get((kind, find_name(fields), _said(fields)))
 
     def note(self, item: Item, kind: str, message: str) -> None:
@@ -230,7 +230,7 @@ class OpenItems:
         return item
 
     def _index_calls(self) -> dict[tuple[str, str, str], Item]:
-        """Items by the call id and by the words of their calls; made once, when the answer ends."""
+        """Return the items by the ids and by the contents of their calls; built once, when the answer ends."""
         if self._by_call is None:
             self._by_call = {}
             for item in self.items:

@@ -1,10 +1,10 @@
-"""The output of an answer: its items, each with the parts it becomes.
+"""Reads the output of an answer: its items, and the parts that each item becomes.
 
-Every method takes one event of the wire, already taken apart. Whatever the order of events, what is emitted stays
-grammatical (`core.open_parts`).
+Every method handles one wire event that is already split into arguments. Whatever the order of the wire's events, the
+emitted events keep to the grammar (`core.open_parts`).
 
-A text that the wire has closed (`output_text.done`) ends when its item does, because only the item says whether it is
-complete; or when another part starts, so that nothing waits for an item that never ends.
+A text that the wire has closed (`output_text.done`) ends with its item, because only the item says whether the text is
+complete; or when another part starts, so that no part waits for an item that never ends.
 """
 
 from collections.abc import Sequence
@@ -33,27 +33,27 @@ from dragoman.dialects.responses.wire import (
 from dragoman.model.parts import Media, Opaque, PartStatus, Reasoning, Refusal, Result, Text
 
 CLIENT_INPUT = frozenset({"function_call", "custom_tool_call", "message"})
-"""The items that input of a client's call may belong to. Backends confuse the kinds, and put calls in messages."""
+"""The items that a client call's input may belong to. Backends confuse the kinds, and put calls in messages."""
 
 _KNOWN_ITEMS = frozenset({"message", "reasoning", *CALL_ITEMS, *RESULT_ITEMS, *OPAQUE_ITEMS})
 
 
 class OutputReader:
-    """The output of one answer."""
+    """Reads the output of one answer."""
 
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
         self.items = OpenItems(parts.problems)
         self.calls = OutputCalls(parts, self.items)
         self._sound: OpenMedia | None = None
-        self._open_sound: set[str] = set()  # what of the sound has not been closed yet
+        self._open_sound: set[str] = set()  # the streams of the audio that are not closed yet
 
     # --- items -------------------------------------------------------------------------------------------------------
 
     def announce(
         self, raw_item: Raw, index: int | None, *, is_complete: bool = False
     ) -> Item | None:
-        """`output_item.added`. `is_complete`: the item's end follows at once, with its content."""
+        """Handle `output_item.added`. is_complete: the item's end follows at once, with its content."""
         fields = read_object(raw_item)
         kind = _kind(fields)
         item_id = read_text(fields.get("id")) or None
@@ -68,7 +68,7 @@ class OutputReader:
             item = self.items.put(kind, item_id, index)
         item.announced = True
         if kind in _KNOWN_ITEMS or not item.calls:
-            item.type = kind  # but what takes input is a call, by whatever name
+            item.type = kind  # an item with an unknown type that has taken input stays a call
         item.id = item.id or item_id
         self._inspect(item, item_id, fields)
         self._open(item, raw_item, fields)
@@ -78,7 +78,7 @@ class OutputReader:
         return item
 
     def conclude(self, raw_item: Raw, index: int | None) -> None:
-        """`output_item.done`."""
+        """Handle `output_item.done`."""
         fields = read_object(raw_item)
         kind = _kind(fields)
         item_id = read_text(fields.get("id")) or None
@@ -97,7 +97,7 @@ class OutputReader:
             self._finish(item, raw_item, fields)
 
     def _announce_late(self, raw_item: Raw, index: int | None) -> Item | None:
-        """Announce what is already complete. That was reported; its input is not also early and late."""
+        """Announce an item that is already complete. Its caller has reported it, so its input is not reported as late."""
         is_body, self.items.is_body = self.items.is_body, True
         item = self.announce(raw_item, index, is_complete=True)
         if item is not None:
@@ -109,7 +109,7 @@ class OutputReader:
     def _finish(
         self, item: Item, raw_item: Raw, fields: Fields, default: PartStatus = "completed"
     ) -> None:
-        """The item is complete, as far as it will ever be. `default`: where it does not say how far."""
+        """End the parts of a finished item. `default`: the status if the item has none."""
         item.done = True
         said = PART_STATUS.get(read_text(fields.get("status")) or "", "in_progress")
         status = default if said == "in_progress" else said
@@ -145,7 +145,7 @@ class OutputReader:
                 raise AssertionError("calls are opened elsewhere")
 
     def _inspect(self, item: Item, item_id: str | None, fields: Fields) -> None:
-        """What clients stumble over although it can be read."""
+        """Report deviations that can be read but that clients fail on."""
         kind = item.type
         if not item_id:
             self.items.note(item, "missing_id", f"expected an id in the {kind} item")
@@ -161,7 +161,7 @@ class OutputReader:
     # --- messages ----------------------------------------------------------------------------------------------------
 
     def text(self, item: Item, index: int, header: Text | Refusal) -> OpenText:
-        """The text at a place of a message, started if it is new."""
+        """Return the text at a place of a message; start it if it is new."""
         text = item.texts.get(index)
         if text is not None and type(text.header) is type(header):
             return text
@@ -177,7 +177,7 @@ class OutputReader:
         self.items.stream(item, item_id, text, wire, index)
 
     def open_part(self, item: Item, index: int, entry: Raw) -> None:
-        """`content_part.added`, or an entry of an announced message. Others than text come whole, at the end."""
+        """Handle `content_part.added`, or an entry of an announced message. Parts other than text are read at the end."""
         fields = read_object(entry)
         if read_text(fields.get("type")) in FUNCTION_LIKE:
             self.calls.open_inner(item, fields)
@@ -187,13 +187,13 @@ class OutputReader:
             self.text(item, index, part).early = part.text
 
     def close_part(self, item: Item, index: int, entry: Raw) -> None:
-        """`content_part.done`."""
+        """Handle `content_part.done`."""
         part = read_content(entry, read_object(entry), item_id=item.id, item_extra=item.extra)
         if isinstance(part, Text | Refusal):
             self.close_text(self.text(item, index, part), part.text, part)
 
     def close_text(self, text: OpenText, whole: str, value: Text | Refusal | None = None) -> None:
-        """`output_text.done`, `refusal.done`."""
+        """Handle `output_text.done` and `refusal.done`."""
         if text.has_ended:
             return
         text.value = value or text.value
@@ -226,10 +226,10 @@ class OutputReader:
         if isinstance(value, Text) and "annotations" not in fields:
             self.items.note(item, "missing_annotations", "expected annotations in output_text")
 
-    # --- reasoning, sound, what comes whole --------------------------------------------------------------------------
+    # --- reasoning, audio, whole items -----------------------------------------------------------------------------------
 
     def reasoning(self, item: Item, header: Reasoning | None = None) -> OpenReasoning:
-        """The reasoning of an item, started if it is new."""
+        """Return the reasoning of an item; start it if it is new."""
         if item.reasoning is None:
             value = Reasoning(item_id=item.id) if header is None else header
             item.reasoning = OpenReasoning(self.parts, value)
@@ -241,7 +241,7 @@ class OutputReader:
             self.calls.answer(whole.value.call_id)
 
     def sound(self, data: str, transcript: str) -> None:
-        """`audio.delta`, `audio.transcript.delta`. Sound belongs to no item."""
+        """Handle `audio.delta` and `audio.transcript.delta`. Audio belongs to no item."""
         if self._sound is None or self._sound.has_ended:
             self._sound = OpenMedia(self.parts, Media(kind="audio"))
             self._open_sound = {"data", "transcript"}
@@ -256,9 +256,9 @@ class OutputReader:
     # --- the end -----------------------------------------------------------------------------------------------------
 
     def settle(self, output: Sequence[Raw], status: PartStatus = "completed") -> None:
-        """The final output. What was streamed stays as it was emitted; what never was is emitted now.
+        """Read the final output. Streamed items stay as emitted; items that were not streamed are emitted now.
 
-        status: of the answer; a message or a call that does not say otherwise is no more complete than that.
+        status: the answer's status, which a message or a call without a status of its own takes over.
         """
         if not output and self.items.items:
             self.items.report_in_stream(
@@ -286,7 +286,7 @@ class OutputReader:
                     self.calls.compare_input(call, fields)
 
     def close(self, status: PartStatus, *, is_failure: bool = False) -> None:
-        """End every part that is open."""
+        """End every open part."""
         for item in self.items.items:
             if not item.done and status == "completed":
                 self._note_unfinished(item)
@@ -304,7 +304,7 @@ class OutputReader:
             self._sound.end(status)
 
     def note_gap(self) -> None:
-        """Events are missing. An open call is what was sent only if the wire still repeats its input."""
+        """Note that events are missing. An open call's input is complete only if a later event repeats it."""
         for item in self.items.items:
             for call in item.calls:
                 is_client = call.open.header.executor == "client"
@@ -312,7 +312,7 @@ class OutputReader:
 
     @property
     def has_open_input(self) -> bool:
-        """Whether some call has begun that the wire did not close."""
+        """Whether a call has begun that the wire has not closed."""
         return any(
             not call.open.has_ended and not call.closed
             for item in self.items.items
@@ -324,7 +324,7 @@ class OutputReader:
 
 
 def _kind(fields: Fields) -> str:
-    """What an item is: by its type, but the four words for a call are one, and an unknown item may hold calls."""
+    """Return an item's type: the four names of a call are one type, and an unknown item that holds calls is a message."""
     kind = read_text(fields.get("type")) or ""
     if kind in FUNCTION_LIKE:
         return "function_call"
@@ -337,7 +337,7 @@ def _kind(fields: Fields) -> str:
 
 
 def _compatible(kind: str) -> frozenset[str]:
-    """The types that an item may have been taken for before it was announced as `kind`."""
+    """Return the types that an item may have had before it was announced as `kind`."""
     return CLIENT_INPUT if kind in CLIENT_INPUT else frozenset({kind})
 
 
@@ -348,6 +348,6 @@ def _no_better(item: Item, status: PartStatus) -> PartStatus:
 
 
 def _is_same_call(item: Item, fields: Fields) -> bool:
-    """Whether an item is a call that has been emitted already: not to be run twice."""
+    """Return whether an item is a call that was already emitted, which must not run twice."""
     call_id = find_call_id(fields)
     return bool(call_id) and any(call.open.header.call_id == call_id for call in item.calls)

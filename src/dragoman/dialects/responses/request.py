@@ -1,8 +1,8 @@
 """Requests, both ways.
 
-Reading refuses what cannot be used and keeps what it does not know. Writing says everything the Responses API has a word
-for; the rest is a Loss. A request that came in this dialect goes out as it came, but for what the page of
-this dialect lists.
+Reading refuses unusable requests and keeps unknown fields. Writing encodes everything that the Responses API can express;
+the rest is a loss. A request that came in this dialect is sent unchanged, except for the changes that this dialect's page
+in docs/dialects lists.
 """
 
 from collections.abc import Mapping
@@ -56,10 +56,10 @@ from dragoman.model.request import ReasoningSettings, Request, ResponseFormat, T
 
 ENCRYPTED = "reasoning.encrypted_content"
 LOGPROBS = "message.output_text.logprobs"
-MIN_OUTPUT_TOKENS = 16  # OpenAI answers 400 below; some clients ask for 1 token to test a key
+MIN_OUTPUT_TOKENS = 16  # OpenAI answers 400 below 16; some clients ask for 1 token to test a key
 
 _SERVICE_TIERS = {
-    "standard_only": "default",  # Anthropic's word for it
+    "standard_only": "default",  # Anthropic's name
     **{
         tier: tier for tier in ("auto", "default", "flex", "scale", "priority", "fast", "ultrafast")
     },
@@ -147,7 +147,7 @@ def _format(form: ResponseFormat, book: LossBook) -> JsonObject | None:
         return dict(own) or None
     out: JsonObject = {"type": form.kind}
     if form.kind == "json_schema":
-        # The API demands a name; Chat's own default for the same thing is this word.
+        # The API demands a name; Chat's default name is this one.
         out["name"] = form.name or "response"
         out["schema"] = {} if form.schema is None else form.schema
         if form.description is not None:
@@ -168,7 +168,7 @@ def _reasoning(settings: ReasoningSettings, book: LossBook) -> JsonObject | None
     is_own = settings.extra is None or settings.extra.dialect == "responses"
     if settings.enabled is False and effort is None and not is_own:
         book.note("reasoning_off", "reasoning")
-    # Thinking that is left to the model is what happens without a word.
+    # Without a `reasoning` field the model decides itself whether it reasons.
     return {**stated, **own} if stated or own or (is_own and settings.enabled is None) else None
 
 
@@ -179,7 +179,7 @@ def _service_tier(tier: str, book: LossBook) -> str | None:
 
 
 def _write_state(request: Request, *, is_native: bool) -> JsonObject:
-    """What the provider keeps and gives back. Other dialects keep nothing, so nothing is to be kept for them."""
+    """Return `store` and `include`. Other dialects store nothing, so `store` is false for their requests."""
     store = request.store if is_native else bool(request.store)
     include = list(request.include)
     thinks = request.reasoning
@@ -209,7 +209,7 @@ _note_unsaid = unsaid_noter(
         "top_k": ("top_k", "top_k"),
     }
 )
-# OpenAI's other API has them too, and here they may say all that they may say there.
+# Chat has these fields too, with the same values.
 _SHARED = ("moderation", "prompt_cache_options", "prompt_cache_retention")
 
 
@@ -217,10 +217,10 @@ _SHARED = ("moderation", "prompt_cache_options", "prompt_cache_retention")
 
 
 def decode_request(body: bytes) -> Request:
-    """What a client asks for.
+    """Decode a client's request.
 
     Raises:
-        RequestRefused: it cannot be used; `param` is the path of the field.
+        RequestRefused: the request cannot be used; `param` is the path of the field.
     """
     try:
         fields = as_object(body)
@@ -278,7 +278,7 @@ def _read_fields(fields: Fields) -> Request:
         settings["verbosity"] = ask_text(text, "verbosity", "text")
     request = Request(
         turns=(*_instructions(fields), *history.turns),
-        # The very list that was read, where nothing is added: it may be one that is remembered.
+        # If nothing is added, keep the same list: it may be a cached one.
         tools=(*declared.tools, *history.tools) if history.tools else declared.tools,
         namespaces=(*declared.namespaces, *history.namespaces),
         extra=_extra(fields, text),
@@ -287,7 +287,7 @@ def _read_fields(fields: Fields) -> Request:
 
 
 def _extra(fields: Fields, text: Fields) -> Extra:
-    """Never None, so that a request shows which dialect it came in."""
+    """Never None: it marks the dialect of the request."""
     extra = without(fields, _FIELDS)
     rest = without(text, ("format", "verbosity"))
     if rest:
@@ -310,10 +310,10 @@ def encode_request(
     target: Target = DEFAULT_TARGET,
     policy: Mapping[str, LossAction] | None = None,
 ) -> EncodedRequest:
-    """The request for a Responses upstream.
+    """Encode the request for a Responses upstream.
 
     Raises:
-        RequestRefused: the policy refuses to leave something out.
+        RequestRefused: the policy refuses to drop something.
     """
     book = LossBook(LOSSES, policy)
     is_native = request.extra is not None and request.extra.dialect == "responses"
@@ -342,7 +342,7 @@ def encode_request(
 
 
 def pair_turns(request: Request) -> tuple[tuple[Turn, ...], tuple[Repair, ...]]:
-    """The conversation with its calls and results paired, and what was done to it."""
+    """Return the conversation with its calls and results paired, and the repairs."""
     is_native = request.extra is not None and request.extra.dialect == "responses"
     turns = _settled(request.turns) if is_native else request.turns
     if is_paired(turns):
@@ -351,7 +351,7 @@ def pair_turns(request: Request) -> tuple[tuple[Turn, ...], tuple[Repair, ...]]:
 
 
 def _settled(turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
-    """Outputs that name their tool and no call (Codex sends them) answer nothing and stay where they are."""
+    """Mark outputs that name a tool but no call (Codex sends them) so that pairing leaves them in place."""
     return tuple(
         replace(
             turn,
@@ -369,7 +369,7 @@ def _settled(turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
 
 
 def _continues(request: Request) -> bool:
-    """Whether the provider holds earlier turns, so that a result may answer a call that is not here."""
+    """Return whether the provider stores earlier turns, so that a result may answer a call that is not here."""
     stored = {"conversation", "prompt"} & set(own_fields("responses", request.extra))
     references = any(
         isinstance(part, Opaque) and part.type in ("item_reference", "compaction")
@@ -380,7 +380,7 @@ def _continues(request: Request) -> bool:
 
 
 def _shared_fields(extra: Extra | None) -> Fields:
-    """What a Chat request says in the very words of this API."""
+    """Return the fields of a Chat request that this API has too, with the same values."""
     if extra is None or extra.dialect != "chat" or not extra.fields:
         return {}
     return {name: extra.fields[name] for name in _SHARED if name in extra.fields}

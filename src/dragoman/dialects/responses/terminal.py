@@ -1,7 +1,7 @@
-"""A Responses stream or body for the store: which response it is, and how it ended.
+"""Reads from a Responses stream or body what the store needs: the response's id, and how it ended.
 
-Where we write the answer, the encoder notes that itself (`core.store_notes`). Where the upstream's frames or its body are
-passed on, it is read from them here.
+Where the gateway encodes the answer, the encoder notes both itself (`core.store_notes`). Where the upstream's frames or
+body are relayed, this module reads both from them.
 """
 
 import re
@@ -40,13 +40,13 @@ _LONGEST_HEAD = 1024
 
 
 def early_response_id(first: bytes) -> str | None:
-    """The id of a response, if the first read of its stream has it where vendors write it. Parses no JSON."""
+    """Return the id of a response if the first bytes of its stream have it in the usual place. Parses no JSON."""
     found = _ID.search(first, 0, _LONGEST_HEAD)
     return None if found is None else found[1].decode("utf-8", "replace")
 
 
 def sequence_number(data: bytes | None) -> int | None:
-    """The number of an event, from the data of its frame; None if it has none."""
+    """Return the number in a frame's data; None if it has none."""
     try:
         return None if data is None else decode_numbered_event(data).sequence_number
     except FAST_FAILURES:
@@ -54,14 +54,14 @@ def sequence_number(data: bytes | None) -> int | None:
 
 
 def read_opening(frame: bytes) -> bytes:
-    """The response object in the first frame of a stream; nothing if it has none."""
+    """Return the response object in the first frame of a stream; b"" if the frame has none."""
     event = _event(frame)
     found = b"" if event is None else bytes(event.response)
     return found if found.startswith(b"{") else b""
 
 
 def read_end(frame: bytes) -> AnswerEnd | None:
-    """The end of a stream whose terminal event this is; None if no response ends in it."""
+    """Return the end of the stream that this frame ends; None if the frame ends no response."""
     event = _event(frame)
     if event is None or event.type not in _TERMINALS:
         return None
@@ -73,7 +73,7 @@ def read_end(frame: bytes) -> AnswerEnd | None:
 
 
 def read_body_end(body: bytes, status: TerminalStatus = "completed") -> AnswerEnd | None:
-    """The same of a body; None if it is no response with an id. `status`: if it says none itself."""
+    """Return the end of a body; None if it is not a response with an id. `status`: if the body has none."""
     head: ResponseOutline | ResponseHead | None
     items: tuple[str, ...] = ()
     try:
@@ -87,17 +87,17 @@ def read_body_end(body: bytes, status: TerminalStatus = "completed") -> AnswerEn
 
 
 def status_of(said: object, otherwise: TerminalStatus) -> TerminalStatus:
-    """The status that a response object has; `otherwise`: if it is none of an answer that is over."""
+    """Return the status of a response object, or `otherwise` if its status is not a final one."""
     return _STATUSES.get(str(said), otherwise)
 
 
 def terminal_status(event: str) -> TerminalStatus:
-    """The status of a response that ends with this event, if its object says no other."""
+    """Return the status of a response that ends with this event, if its object has none."""
     return _TERMINALS[event]
 
 
 def item_ids(output: Iterable[object]) -> tuple[str, ...]:
-    """The ids of the items of a response that is about to be written; those that came from an upstream are `Raw`."""
+    """Return the ids of the items of an unwritten response; items from an upstream are `Raw`."""
     ids = [_id_of(item) for item in output]
     return tuple([item_id for item_id in ids if item_id])
 
@@ -112,25 +112,25 @@ def _id_of(item: object) -> str:
 
 
 def encode_failed(response: JsonObject, number: int, error: ErrorInfo) -> bytes:
-    """The failure of a response, in place of the terminal event that these are the fields of."""
+    """Return the failure event of a response; `response` are the fields of the terminal event that it replaces."""
     fields = {**response, "status": "failed", "error": failed_fields(error)}
     fields.pop("required_action", None)
     return failed_event(dumps(fields), number)
 
 
 def _fail_relayed(body: bytes, number: int, error: ErrorInfo) -> bytes:
-    """The same where the terminal event was the upstream's."""
+    """Return the failure event that replaces the upstream's terminal event."""
     return failed_event(change_status(body, "failed", error), number)
 
 
 def failed_event(body: bytes, number: int) -> bytes:
-    """The end of a stream whose response did not get to one: its object, as it is by now."""
+    """Return a failure event with the response object `body`."""
     fields = {"type": "response.failed", "response": Raw(body), "sequence_number": number}
     return encode_frame(dumps(fields), b"response.failed")
 
 
 def change_status(body: bytes, status: str, error: ErrorInfo | None = None) -> bytes:
-    """A response object that has come to another end than it says. It waits for nothing any more."""
+    """Return a response object with another status. Removes `required_action`: the response waits for nothing more."""
     fields: dict[str, object] = {**as_object(body), "status": status}
     fields.pop("required_action", None)
     if error is not None:
@@ -139,13 +139,13 @@ def change_status(body: bytes, status: str, error: ErrorInfo | None = None) -> b
 
 
 def is_waiting(body: bytes) -> bool:
-    """Whether a response object says that it waits for the results of calls."""
+    """Return whether a response object waits for the results of calls."""
     head = _head(body)
     return head is not None and bytes(head.required_action) not in (b"", b"null")
 
 
 def has_failed(body: bytes) -> bool:
-    """Whether a response object says that it has failed."""
+    """Return whether a response object has the status `failed`."""
     head = _head(body)
     return head is not None and head.status == "failed"
 

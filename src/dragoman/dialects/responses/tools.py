@@ -1,7 +1,7 @@
 """Tools and the choice among them, both ways: functions, custom tools, namespaces, built-in tools.
 
-A namespace is a name its members carry; it is declared beside them so that an empty one survives. Built-in tools keep
-their whole object. This wire has namespaces and custom tools, so nothing is flattened or wrapped.
+A namespace is a name that its members carry; it is also declared separately so that an empty one survives. Built-in
+tools keep their whole object. This dialect has namespaces and custom tools, so it needs no flattening and no wrapping.
 """
 
 from collections.abc import Mapping, Sequence
@@ -64,15 +64,15 @@ class DeclaredTools(Struct, frozen=True):
 
 @remembered
 def read_declared(value: Raw) -> DeclaredTools:
-    """The tools of a request, outside its conversation. Raises as `read_tools`."""
+    """Read the tools that a request declares outside its conversation. Raises as `read_tools`."""
     return read_tools(value, "tools", "request")
 
 
 def read_tools(value: Raw, where: str, place: _Place) -> DeclaredTools:
-    """The tools of a list.
+    """Read a list of tools.
 
     Raises:
-        RequestRefused: one of them cannot be used.
+        RequestRefused: a tool cannot be used.
     """
     tools: list[Tool] = []
     namespaces: list[Namespace] = []
@@ -108,7 +108,7 @@ def _namespace(fields: Fields, path: str, place: _Place) -> tuple[Namespace, lis
 
 def _tool(kind: str, fields: Fields, path: str, namespace: str | None, place: _Place) -> Tool:
     if kind == "function":
-        # Some clients send Chat's form, the function inside.
+        # Some clients send Chat's form, with the fields inside `function`.
         inner = fields if "name" in fields else ask_object(fields, "function", path) or {}
         schema = inner.get("parameters")
         return Tool(
@@ -147,16 +147,16 @@ def _tool(kind: str, fields: Fields, path: str, namespace: str | None, place: _P
 def _grammar(fields: Fields, path: str) -> tuple[Grammar | None, frozenset[str]]:
     form = ask_object(fields, "format", path) or {}
     if read_text(form.get("type")) != "grammar":
-        # Plain text is the default; where it was said it is said again.
+        # Plain text is the default; an explicit `format` is kept in `extra`.
         return None, _CUSTOM_FIELDS - {"format"}
-    # The API has both fields inside; Chat's form has them one level deeper.
+    # This API has both fields in `format`; Chat's form has them one level deeper.
     inner = read_object(form.get("grammar")) or form
     syntax = need_text(inner, "syntax", f"{path}.format")
     definition = ask_text(inner, "definition", f"{path}.format")
     if definition is None:
         refuse(f"{path}.format.definition", "a string", inner.get("definition"))
     has_more = (form.keys() | inner.keys()) - _FORMAT_FIELDS
-    # What is said beside a grammar is said again with it, as it came.
+    # A format with more fields is kept whole in `extra` too.
     return Grammar(syntax, definition), _CUSTOM_FIELDS - ({"format"} if has_more else set())
 
 
@@ -186,7 +186,7 @@ class _Writer:
             schema, strict, notes = fix_schema(tool.schema, self._target.schemas, strict=strict)
             if notes:
                 self._book.note("schema", where, "; ".join(notes))
-            # A function without the flag is strict here and nowhere else.
+            # Without the flag a function is strict in this API, and in no other.
             strict = bool(strict) and self._target.strict
         out: JsonObject = {"type": "function", "name": self._names.wire(tool.name, tool.namespace)}
         if tool.description is not None:
@@ -226,9 +226,9 @@ class _Writer:
 def write_tools(
     request: Request, names: NameMap, target: Target, book: LossBook, *, is_native: bool
 ) -> Raw | None:
-    """The tools declared outside the conversation; those inside it are written where they stand.
+    """Return the tools declared outside the conversation; the others are written with their items.
 
-    What a list becomes is remembered with it, unless namespaces stand beside it.
+    The written list is cached with the tools, unless the request has namespaces.
     """
 
     def write(fresh: LossBook) -> Raw | None:
@@ -260,7 +260,7 @@ def _write_list(
             group = groups.get(tool.namespace, Namespace(tool.namespace))
             out.append(_group(group, members[tool.namespace], book))
         members[tool.namespace].append(written)
-    # An empty namespace has no place of its own in our list, so it comes last.
+    # The list of tools does not show where an empty namespace was, so it comes last.
     out.extend(_group(group, [], book) for name, group in groups.items() if name not in members)
     return out
 
@@ -281,7 +281,7 @@ _NAMED = frozenset({"type", "name", "namespace"})
 
 
 def read_choice(fields: Fields, key: str) -> ToolChoice | None:
-    """Raises RequestRefused for what is no choice."""
+    """Read `tool_choice`. Raises RequestRefused if it is not a choice."""
     value = fields[key]
     said = read_json(value)
     if said is None:
@@ -305,7 +305,7 @@ def _choice(fields: Fields) -> ToolChoice:
 
 
 def _allowed(fields: Fields) -> ToolChoice:
-    # The API has both fields at the top; Chat's form has them in `allowed_tools`.
+    # This API has both fields at the top; Chat's form has them in `allowed_tools`.
     inner = read_object(fields.get("allowed_tools")) or fields
     refs: list[ToolRef] = []
     is_plain = True
@@ -362,5 +362,5 @@ def _ref_fields(ref: ToolRef, names: NameMap) -> JsonObject:
         return out if ref.namespace is None else {**out, "namespace": ref.namespace}
     if ref.kind == "mcp":
         return {"type": "mcp", "server_label": ref.name}
-    # The choice of a hosted tool goes by the older name of the search.
+    # `tool_choice` uses the older name of the web search tool.
     return {"type": "web_search_preview" if ref.kind == "web_search" else ref.kind}

@@ -1,13 +1,13 @@
 """The conversation of a request, both ways: items to turns and turns to items.
 
-Read: one turn for each item, never merged. Messages become turns with their content. Calls and reasoning are turns of the
-assistant, results are `tool` turns. Tools that are declared inside the conversation are gathered beside it, and stay where
-they stand. An item as nearly all are is read by its type alone; where both can read an item they say the same.
+Reading makes one turn of each item and never merges items. Messages become turns with their content. Calls and reasoning
+are turns of the assistant, results are `tool` turns. Tools declared inside the conversation are also collected in
+`EarlierItems`. A typed decoder reads the most frequent items; the field-by-field reader returns the same turns for them.
 
-Written: every part becomes an item of its own, in order, but consecutive texts and media of a turn are one message. Ids that
-OpenAI would reject are left out, call ids are aliased where they are too long, and what cannot be said is noted.
+Writing makes one item of every part, in order, except that consecutive texts and media of a turn are one message. Ids that
+OpenAI would reject are omitted, too long call ids are aliased, and losses are noted.
 
-`list_items` gives the items as `input_items` lists them; `decode_submitted` reads the body of `submit_tool_outputs`.
+`list_items` returns the items as `input_items` lists them; `read_submitted` reads the body of `submit_tool_outputs`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -81,7 +81,7 @@ _NAMED = frozenset({"function", "custom"})
 
 
 def instructions_of(turns: Sequence[Turn], book: LossBook) -> str | None:
-    """The text of all turns that stood outside the conversation."""
+    """Return the text of all turns that came outside the conversation."""
     texts: list[str] = []
     has_head = False
     for number, turn in enumerate(turns):
@@ -140,7 +140,7 @@ class InputItemWriter:
             item = self._item(part, turn, where)
             if item is not None:
                 out.append(item)
-        # A message without content is still a message, but a turn of other items is none.
+        # A turn without parts is a message without content; a turn of other items has no message.
         if run or not turn.parts:
             out.append(self._message(turn, run))
 
@@ -159,7 +159,7 @@ class InputItemWriter:
     # --- messages ----------------------------------------------------------------------------------------------------
 
     def _message(self, turn: Turn, content: list[object]) -> JsonObject:
-        # Content of a tool turn that is no result has no other place than the user's side.
+        # Content of a tool turn that is not a result can only be sent as a user's message.
         role = "user" if turn.role == "tool" else turn.role
         is_own_id = turn.item_id is not None and turn.item_id.startswith(PREFIXES["message"])
         out: JsonObject = {"type": "message", "role": role}
@@ -178,7 +178,7 @@ class InputItemWriter:
                 _output_text(part) if isinstance(part, str) else part for part in content
             ]
             if not self._is_native and not is_own_id:
-                # Content in parts makes this an output item, which has an id and a status.
+                # An assistant message with content parts is an output item, which needs an id and a status.
                 out.update({"id": self._mint("msg_"), "status": "completed"})
         else:
             out["content"] = [
@@ -206,7 +206,7 @@ class InputItemWriter:
                 raise AssertionError("other parts are items of their own")
 
     def _text(self, turn: Turn, part: Text) -> object:
-        """A string where there is nothing but text to say."""
+        """Return a string if the part is plain text, else a content part."""
         own = own_fields("responses", part.extra)
         if turn.role != "assistant":
             return {**_input_text(part.text), **own} if own else part.text
@@ -250,11 +250,11 @@ class InputItemWriter:
             self._book.note("foreign_seal", where)
         is_known = (part.item_id or "").startswith(PREFIXES["reasoning"]) and not foreign
         if not own and not is_known:
-            # OpenAI takes back only what it sealed or stored itself.
+            # OpenAI accepts only reasoning that it sealed or stored itself.
             if not foreign:
                 self._book.note("reasoning_text", where)
             return None
-        # OpenAI verifies a seal together with the id of its item and refuses another; none at all is better than a wrong one.
+        # OpenAI verifies a seal together with its item's id and refuses a wrong id; no id is better than a wrong one.
         bound = next((seal.item_id for seal in own if seal.item_id is not None), None)
         item_id = part.item_id if is_known or self._is_native else bound
         fields = reasoning_fields(part, seal_to_encrypted(own))
@@ -263,7 +263,7 @@ class InputItemWriter:
     def _call(self, part: Call, turn: Turn, where: str) -> JsonObject | None:
         spec = call_spec(part, is_native=self._is_native)
         if spec is None or (part.executor == "provider" and not self._is_native):
-            # A provider's own call can only be replayed to the provider that made it.
+            # Only the provider that made a provider call accepts it on replay.
             self._book.note("provider_call", where, part.name)
             return None
         if part.seals:
@@ -272,7 +272,7 @@ class InputItemWriter:
         call = replace(
             part,
             call_id=alias_id(part.call_id, self._ids),
-            # Names on a server of the provider's are not ours to change.
+            # Tools on a server of the provider keep their names.
             name=self._names.wire(part.name, part.namespace) if spec.kind in _NAMED else part.name,
         )
         return self._finish(call_fields(call, spec), spec.type, part.item_id, turn)
@@ -322,7 +322,7 @@ _decode_all = typed_decoder(list[TypedItem])
 
 
 def read_typed(item: Raw) -> Turn | None:
-    """The turn of an item; None if a closer look is needed."""
+    """Return the turn of an item; None if the item must be read field by field."""
     try:
         return _turn_of(_decode(item))
     except FAST_FAILURES:
@@ -330,7 +330,7 @@ def read_typed(item: Raw) -> Turn | None:
 
 
 def read_all_typed(items: Raw) -> tuple[Turn, ...] | None:
-    """The turns of a list of items, all read at once: half the cost of one by one. None if a closer look is needed."""
+    """Return the turns of a list of items, decoded at once at half the cost. None: read the items one by one."""
     try:
         turns = [_turn_of(item) for item in _decode_all(items)]
     except FAST_FAILURES:
@@ -428,7 +428,7 @@ class EarlierItems(Struct, frozen=True):
 
 
 def read_history(value: Raw | None) -> EarlierItems:
-    """`input`: a string, or a list of items.
+    """Read `input`: a string, or a list of items.
 
     Raises:
         RequestRefused: an item cannot be used.
@@ -485,7 +485,7 @@ def _reference(entry: Raw, fields: Fields) -> Opaque:
 
 
 def _with_sections(part: Reasoning, fields: Fields) -> Reasoning:
-    """Thoughts whose sections are more than texts keep them as they came."""
+    """Keep the raw sections of reasoning if they have more fields than type and text."""
     kept = {
         name: fields[name]
         for name in ("summary", "content")
@@ -557,10 +557,10 @@ _FIELDS = ("tool_outputs", "stream")
 
 
 def read_submitted(body: bytes, calls: Iterable[Call]) -> Request:
-    """The results as turns of a request that says nothing else. `calls`: those that the response waits for.
+    """Return a request with only the results as turns. `calls`: the calls that the response waits for.
 
     Raises:
-        RequestRefused: it is no such body; or a call is unknown, answered twice or not at all, and is named.
+        RequestRefused: the body has another shape, or a call is unknown, answered twice or unanswered; names the call.
     """
     try:
         fields = as_object(body)
@@ -606,7 +606,7 @@ def _result(fields: Fields, where: str, waiting: Mapping[str, Call]) -> Result:
     has_failed = "output" not in fields and "error" in fields
     output = fields.get("error" if has_failed else "output")
     if output is None or (has_failed and not is_present(output)):
-        refuse(f"{where}.output", "what the tool gave back", output)
+        refuse(f"{where}.output", "the output of the tool", output)
     spec = RESULT_OF_KIND.get(call.kind) or RESULT_OF_KIND["function"]
     result = read_result(spec, {spec.field: output}, "client")
     return replace(
@@ -624,14 +624,14 @@ _OTHER_PREFIX = "item_"
 
 
 def list_items(turns: Sequence[Turn], seed: str) -> list[dict[str, object]]:
-    """Every item that stands for a turn. Ids that none had come from `seed` and their place: the same each time."""
+    """Return every item of the turns. Missing ids are derived from `seed` and the place: the same each time."""
     mint = Minter(seed)
     book = LossBook(LOSSES)
     names = NameMap.build((), (), DEFAULT_TARGET.names, flatten=False)
     items: list[dict[str, object]] = []
     for entry in InputItemWriter(names, DEFAULT_TARGET, book, is_native=True).write(turns):
         if not isinstance(entry, dict):
-            continue  # an item of another vendor's, which has no place in this list
+            continue  # an item of another vendor, which this list cannot hold
         fields = cast("dict[str, object]", entry)
         kind = str(fields.get("type", ""))
         minted = mint(PREFIXES.get(kind, _OTHER_PREFIX))

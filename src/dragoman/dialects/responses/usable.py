@@ -1,9 +1,9 @@
-"""Which events every client can use as they came.
+"""Finds the events that every client can use unchanged.
 
-A usable stream begins with `response.created` and its empty output, announces every item and every content part before
-its deltas, sends the input of calls as deltas, ends every item, and repeats all of them in `response.completed`. Items
-have ids that OpenAI takes back, a place in the output, and a status. `event:` lines, sequence numbers, the `.done`
-events of parts and the details of usage are needed by nobody.
+A usable stream begins with `response.created` and an empty output, announces every item and every content part before
+its deltas, sends the input of calls as deltas, ends every item, and repeats all items in `response.completed`. Items have
+ids that OpenAI accepts on replay, a place in the output, and a status. No client needs `event:` lines, sequence numbers,
+the `.done` events of parts or the details of usage.
 """
 
 from collections.abc import Sequence
@@ -62,27 +62,29 @@ _REPETITIONS = frozenset(
         "response.refusal.done",
     }
 )
-"""Events that say again what deltas have said; clients do not look there. The same holds for the end of an item, unless
-it belongs to a tool that the provider runs: those have no deltas."""
+"""Events that repeat what deltas have sent; clients do not read them. The same holds for the end of an item, except an
+item of a tool that the provider runs: such items have no deltas."""
 
 
 class ResponsesCheck:
     """A `codec.FrameCheck` for Responses."""
 
     harmless: frozenset[str] = frozenset()
-    ending = b""  # nothing stands for the whole output that the last event repeats
+    ending = b""  # no fixed bytes can replace the last event, which repeats the whole output
     model_path: tuple[str, ...] = ("response", "model")
     has_default_input = False
     choices = 1
 
     def __init__(self, context: EncodeContext) -> None:
-        self._waits = context.profile == "required_action"  # a profile whose end no upstream has
+        self._waits = (
+            context.profile == "required_action"
+        )  # no upstream sends the end of this profile
         self._id = ""
-        self._items: list[tuple[str, str]] = []  # type and id of those that were announced
-        self._is_open = False  # the last of them
-        self._call: tuple[str | None, ...] = ()  # what names it, if it is a call
-        self._parts = {False: 0, True: 0}  # of the open item: content, summary
-        # An item or part was announced, and its event is still to come.
+        self._items: list[tuple[str, str]] = []  # type and id of the announced items
+        self._is_open = False  # the last item
+        self._call: tuple[str | None, ...] = ()  # call id, name and namespace of the last item
+        self._parts = {False: 0, True: 0}  # parts of the open item: False content, True summary
+        # An item or part was announced, and the reader has not emitted its event yet.
         self._awaits_part = False
         self._awaits_thought = False
 
@@ -102,7 +104,7 @@ class ResponsesCheck:
         except FAST_FAILURES as error:
             return FrameVerdict(problem=str(error))
         if not look.problem and self._is_repetition(event) and any(map(_is_delta, events)):
-            look = FrameVerdict(problem=f"expected all of it in deltas before {event.type}")
+            look = FrameVerdict(problem=f"expected the whole content in deltas before {event.type}")
         self.take(events)
         return look
 
@@ -113,11 +115,11 @@ class ResponsesCheck:
             elif isinstance(event, ReasoningDelta | PartEnded):
                 self._awaits_thought = False
 
-    def plain(self, raw: bytes, count: int) -> bytes | None:  # noqa: ARG002 -- others need it
+    def plain(self, raw: bytes, count: int) -> bytes | None:  # noqa: ARG002 -- other dialects need it
         return raw
 
     def keep_alive(self) -> bytes:
-        # Without a number: the next is the upstream's to give.
+        # Without a number: the upstream assigns the next one.
         frame = b'event: keepalive\ndata: {"type":"keepalive"}\n\n'
         return frame if self._id else encode_comment("keep-alive")
 
@@ -141,7 +143,7 @@ class ResponsesCheck:
             case "keepalive":
                 return FrameVerdict()
             case "error" | "response.cancelled" | "response.done":
-                return FrameVerdict(problem=f"expected another end than {event.type}")
+                return FrameVerdict(problem=f"expected response.completed, got {event.type}")
             case name if name in KEEPALIVE_EVENTS or name not in _KNOWN_EVENTS:
                 return FrameVerdict(is_stray=True)
             case name if name.endswith(".delta") and not name.startswith("response.audio"):
@@ -154,7 +156,7 @@ class ResponsesCheck:
         return is_end or event.type in _REPETITIONS
 
     def _expect_id(self, response_id: str) -> str:
-        return "" if response_id == self._id else f"expected {self._id!r}, got {response_id!r}"
+        return "" if response_id == self._id else f"expected id {self._id!r}, got {response_id!r}"
 
     def _look_at_start(self, event: UsableEvent) -> FrameVerdict:
         response = decode_usable_response(event.response)
@@ -164,13 +166,13 @@ class ResponsesCheck:
         return FrameVerdict(model=response.model)
 
     def _look_at_item(self, event: UsableEvent) -> str:
-        """An item is announced."""
+        """Check an announced item."""
         item = decode_usable_item(event.item)
         if event.output_index != len(self._items) or self._is_open:
             return f"expected item {len(self._items)} after the end of the one before it"
         is_new = item.id not in [item_id for _, item_id in self._items]
         if not is_new or not _is_usable(item, is_done=False):
-            return f"expected all that clients read of a new {item.type}"
+            return f"expected every field that clients read in a new {item.type}"
         self._items.append((item.type, item.id))
         self._is_open = True
         self._call = (item.call_id, item.name, item.namespace)
@@ -184,10 +186,10 @@ class ResponsesCheck:
         if not self._is_open or place != (len(self._items) - 1, *self._items[-1]):
             return "expected the end of the open item"
         if (item.call_id, item.name, item.namespace) != self._call:
-            return "expected an item to keep its name"
+            return "expected the same call_id, name and namespace as in output_item.added"
         is_complete = item.type != "message" or item.status == "completed"
         if not is_complete or not _is_usable(item, is_done=True):
-            return f"expected all that clients read of a complete {item.type}"
+            return f"expected every field that clients read in a complete {item.type}"
         self._is_open = False
         return ""
 
@@ -213,7 +215,7 @@ class ResponsesCheck:
         if not event.item_id or event.output_index is None:
             return FrameVerdict(problem=f"expected item_id and output_index in {event.type}")
         if event.type in _INDEXED_DELTAS and (index is None or index >= self._parts[is_summary]):
-            return FrameVerdict(problem=f"expected the index of a part that began in {event.type}")
+            return FrameVerdict(problem=f"expected the index of an open part in {event.type}")
         is_input = event.type in _INPUT_DELTAS
         return FrameVerdict(input_size=len(decode_string(event.delta)) if is_input else 0)
 
@@ -222,7 +224,7 @@ class ResponsesCheck:
         is_complete = event.type == "response.completed"
         problem = self._expect_id(response.id)
         if self._waits and any(kind in _WITH_INPUT for kind, _ in self._items):
-            problem = "expected the end that the profile of the client has"
+            problem = "expected the end of the required_action profile"
         if is_complete and response.status not in (None, "completed"):
             problem = f"expected the status completed, got {response.status!r}"
         if not is_complete and response.incomplete_details is None:
@@ -234,7 +236,7 @@ class ResponsesCheck:
 
 
 def is_usable_body(data: bytes, _context: EncodeContext) -> bool:
-    """Whether every client can use a whole answer as it came, as far as its reader has no objection."""
+    """Return whether every client can use a whole answer unchanged. The reader checks the rest of the answer."""
     try:
         response = decode_usable_body(data)
         items = [decode_usable_item(raw) for raw in response.output]
@@ -248,7 +250,7 @@ def is_usable_body(data: bytes, _context: EncodeContext) -> bool:
 
 
 def _is_usable(item: UsableItem, *, is_done: bool) -> bool:
-    """Whether an item has what clients read, and send back."""
+    """Return whether an item has every field that clients read and send back."""
     if not item.id or (item.type in _WITH_STATUS and item.status is None):
         return False
     if item.type in STRICT_PREFIXES and not item.id.startswith(PREFIXES[item.type]):
@@ -257,7 +259,9 @@ def _is_usable(item: UsableItem, *, is_done: bool) -> bool:
         case "function_call" | "custom_tool_call":
             given = bytes(item.arguments if item.type == "function_call" else item.input)
             if is_done and item.type == "function_call" and given == b'""':
-                return False  # clients parse it; what a closed call without arguments means is `{}`
+                return (
+                    False  # clients parse it; the arguments of a closed call without any are `{}`
+                )
             is_named = bool(item.call_id) and bool(item.name)
             is_text = given[:1] == b'"'
             return is_named and is_text and (not is_done or item.status == "completed")
@@ -283,5 +287,5 @@ def _is_delta(event: Event) -> bool:
 def _look_at_failure(event: UsableEvent) -> FrameVerdict:
     response = decode_usable_response(event.response)
     if response.error is None or not response.error.message:
-        return FrameVerdict(problem="expected the failed response to say why")
+        return FrameVerdict(problem="expected an error with a message in the failed response")
     return FrameVerdict(is_error=True, model=response.model)

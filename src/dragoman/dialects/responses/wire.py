@@ -1,8 +1,8 @@
-"""The spellings of OpenAI's Responses API: events, items, content parts, tools, and which of our words each one is.
+"""The names of OpenAI's Responses API: events, items, content parts and tools, and the model type that each becomes.
 
-Everything here is data. The tables say where every name of the vendor's SDK has its home; a test walks the SDK's types
-and fails on one that is in no table. What has no word of ours is listed too: `OPAQUE_ITEMS` are carried whole,
-`PROGRESS_EVENTS` become Progress, `REPEATED_EVENTS` repeat what another event says and mean nothing by themselves.
+This module holds data only. Every name of the vendor's SDK stands in one of the tables; a test walks the SDK's types
+and fails on a name that is in no table. Names without a model type are listed too: `OPAQUE_ITEMS` are carried whole,
+`PROGRESS_EVENTS` become Progress, and `REPEATED_EVENTS` are ignored because another event carries the same content.
 
 Specification: the `openai` SDK, `openai.types.responses`.
 """
@@ -75,7 +75,7 @@ Delta = (
 
 decode_delta = typed_decoder(cast("type[Delta]", Delta))
 
-# --- what is regular is read at once; with any other field, or one of another type, it is read field by field --------
+# --- typed structs for regular JSON; JSON with another field or another type is read field by field ------------------
 
 
 class RegularCall(
@@ -143,8 +143,8 @@ PROGRESS_EVENTS: Mapping[str, tuple[str, str]] = {
     "response.mcp_list_tools.completed": ("mcp_list_tools", "completed"),
     "response.mcp_list_tools.failed": ("mcp_list_tools", "failed"),
     "response.mcp_list_tools.in_progress": ("mcp_list_tools", "in_progress"),
-    # The commands of a shell call stream as plain text; its input is the JSON of the whole action, of which they are
-    # no substrings. So they show progress, and the input comes with the finished item.
+    # The commands of a shell call stream as plain text, but the call's input is the JSON of the whole action, in which
+    # the plain commands are not substrings. So the commands become Progress, and the input comes with the finished item.
     "response.shell_call_command.added": ("shell_call", "command.added"),
     "response.shell_call_command.delta": ("shell_call", "command.delta"),
     "response.shell_call_command.done": ("shell_call", "command.done"),
@@ -158,7 +158,7 @@ PROGRESS_NAMES: Mapping[tuple[str, str], str] = {
 
 REPEATED_EVENTS = frozenset(
     {
-        # The item's own `output_item.done` has the whole output.
+        # The `output_item.done` of the same item has the whole output.
         "response.shell_call_output_content.done",
     }
 )
@@ -243,7 +243,7 @@ ENVELOPE_FIELDS = frozenset(
         "type",
     }
 )
-"""Fields of an event that are read, or that mean nothing (`obfuscation` is padding of random length)."""
+"""Fields of an event that the reader reads or ignores (`obfuscation` is padding of random length)."""
 
 # --- items -----------------------------------------------------------------------------------------------------------
 
@@ -251,9 +251,9 @@ ENVELOPE_FIELDS = frozenset(
 class CallSpec(Struct, frozen=True, kw_only=True):
     """One kind of call item.
 
-    field: where its input is. form: `text`, the field is a string and the input is what it says; `json`, the input is
-    the field's own JSON. name: for items that have none of their own. placeholder: what stands in the field while the
-    input is unknown. required: what the SDK demands and another dialect's call does not have.
+    field: the field that holds the input. form: `text`, the field is a string and its value is the input; `json`, the
+    input is the field's JSON. name: the call's name, for items without a `name` field. placeholder: the field's value
+    while the input is unknown. required: fields that the SDK demands and that a call from another dialect lacks.
     """
 
     type: str
@@ -424,7 +424,7 @@ class ResultSpec(Struct, frozen=True, kw_only=True):
     """One kind of result item.
 
     form: `content`, the field is a string or a list of content parts; `text`, a string; `image`, a screenshot; `json`,
-    the field's own JSON is the text of the result.
+    the text of the result is the field's JSON.
     """
 
     type: str
@@ -500,7 +500,7 @@ RESULT_ITEMS: Mapping[str, ResultSpec] = {spec.type: spec for spec in _RESULTS}
 RESULT_OF_KIND: Mapping[CallKind, ResultSpec] = {spec.kind: spec for spec in _RESULTS}
 
 OPAQUE_ITEMS: Mapping[str, str] = {
-    # carried whole: why it has no word of ours
+    # the type of an item that is carried whole: the reason why it has no model type
     "additional_tools": "declares tools inside the conversation; they are gathered beside it",
     "agent_message": "Codex: what another agent said",
     "compaction": "a history only its maker can read",
@@ -523,13 +523,13 @@ PREFIXES: Mapping[str, str] = {
     **{spec.type: spec.prefix for spec in _RESULTS},
 }
 STRICT_PREFIXES = frozenset({"message", "reasoning", "function_call", "custom_tool_call"})
-"""Items whose id OpenAI rejects on replay when it does not begin with its prefix. The others are left alone."""
+"""Items whose id OpenAI rejects on replay unless it has the prefix of its type. Other ids are not changed."""
 
 FUNCTION_LIKE = frozenset({"function_call", "function", "tool_use", "tool_call"})
 """Content parts that are calls: backends behind reverse proxies put them inside messages."""
 
 OPAQUE_PART = "content/"
-"""Before the type of an Opaque that is a content part of a message, not an item."""
+"""Prefix of the type of an Opaque that is a content part of a message and not an item."""
 
 PART_STATUS: Mapping[str, PartStatus] = {
     "completed": "completed",
@@ -541,7 +541,7 @@ PART_STATUS: Mapping[str, PartStatus] = {
 # --- tools -----------------------------------------------------------------------------------------------------------
 
 TOOL_KINDS: Mapping[str, CallKind] = {
-    # built-in tools; `function`, `custom` and `namespace` are read by name
+    # built-in tools; `tools.py` reads `function`, `custom` and `namespace` by name
     "apply_patch": "apply_patch",
     "code_interpreter": "code_interpreter",
     "computer": "computer",
@@ -561,7 +561,7 @@ TOOL_KINDS: Mapping[str, CallKind] = {
 }
 
 NATIVE_TOOLS: Mapping[CallKind, Mapping[str, object]] = {
-    # for built-in tools that another vendor has too: the declaration without options
+    # built-in tools that another vendor has too: the declaration without options
     "code_interpreter": {"type": "code_interpreter", "container": {"type": "auto"}},
     "image_generation": {"type": "image_generation"},
     "web_search": {"type": "web_search"},
@@ -582,12 +582,12 @@ RESPONSE_FIELDS = frozenset(
         "usage",
     }
 )
-"""Fields of the response object that have a home. All others ride in `extra`."""
+"""Fields of the response object that the model has fields for. All others are carried in `extra`."""
 
 LATE_FIELDS = frozenset(
     {"completed_at", "moderation", "prompt_cache_diagnostics", "required_action", "tool_usage"}
 )
-"""Fields that are known only at the end: null in `response.created`, and at the end in a body's events too."""
+"""Fields known only at the end: null in `response.created`; the events of a body carry them in the last event."""
 
 FINISH_OF_REASON: Mapping[str, FinishReason] = {
     "content_filter": "content_filter",
@@ -599,13 +599,13 @@ REASON_OF_FINISH: Mapping[FinishReason, str] = {
     "content_filter": "content_filter",
     "context_window": "max_output_tokens",
     "length": "max_output_tokens",
-    # Stopped from outside, to be continued: the nearest word there is.
+    # The response was stopped from outside and can be continued; `steered` is the nearest reason.
     "pause": "steered",
 }
 RUNNING_STATUSES = frozenset({"in_progress", "queued"})
-"""Statuses of a response that is not over: a body polled while it runs in the background."""
+"""Statuses of an unfinished response: a client polls such a body while the response runs in the background."""
 
-# --- what every client can use as it came ----------------------------------------------------------------------------
+# --- JSON that every client can use unchanged ------------------------------------------------------------------------
 
 _ABSENT = Raw(b"null")
 
@@ -617,7 +617,7 @@ class UsableContent(Struct):
 
 
 class UsableItem(Struct):
-    """`arguments` is a string where the client runs the call; some built-in tools have objects."""
+    """`arguments` is a string in a call that the client runs, and an object in some built-in tools."""
 
     type: str
     id: str
@@ -663,7 +663,7 @@ class UsableBody(UsableResponse, kw_only=True):
 
 
 class UsableEvent(Struct):
-    """Any event; which of these it needs depends on its type. Items are read apart: only some need be so strict."""
+    """Any event; its type decides which fields it needs. Items are decoded separately: only some need the strict type."""
 
     type: str
     item_id: str | None = None
@@ -693,9 +693,9 @@ decode_numbered_event = typed_decoder(NumberedEvent)
 decode_string = typed_decoder(str)
 
 
-# --- what the store needs of a response (`terminal`) ------------------------------------------------------------------
+# --- the fields of a response that the store needs (`terminal`) -------------------------------------------------------
 
-# A field of any JSON: beside `None`, msgspec would take nothing but null.
+# A field that accepts any JSON: msgspec accepts nothing but null for `Raw | None`.
 _NOTHING = Raw(b"")
 
 
@@ -727,10 +727,10 @@ decode_response_outline = typed_decoder(ResponseOutline)
 decode_event_outline = typed_decoder(EventOutline)
 
 
-# --- requests and bodies, read and written by their types ------------------------------------------------------------
+# --- typed structs for requests and bodies ---------------------------------------------------------------------------
 #
-# What has any other field does not fit and is read field by field. Beside `Raw` a type cannot have `None`, which would take
-# null alone: NULL stands for absence.
+# JSON with any other field does not fit these types and is read field by field. `Raw | None` would accept nothing but null,
+# so the default NULL marks an absent field.
 
 _Object = dict[str, object]  # a written body has a field `object`, which hides the type
 
@@ -743,7 +743,7 @@ class TypedText(Struct, gc=False, forbid_unknown_fields=True):
 
 
 class TypedItem(Struct, gc=False, forbid_unknown_fields=True):
-    """Unset is what an item does not have; null is something else where it has no meaning, and does not fit."""
+    """UNSET marks an absent field. Where null has no meaning, an item with null does not fit."""
 
     type: Literal["message", "function_call", "function_call_output"] = "message"
     role: Literal["assistant", "developer", "system", "user"] | UnsetType = UNSET
@@ -758,7 +758,7 @@ class TypedItem(Struct, gc=False, forbid_unknown_fields=True):
 
 
 class BodyText(Struct, gc=False, forbid_unknown_fields=True):
-    type: Literal["output_text"]  # as a tag it could be left out: only unions demand one
+    type: Literal["output_text"]  # a tag could be absent: msgspec demands tags only in unions
     text: str
     annotations: tuple[()]
     logprobs: tuple[()] | None = None
@@ -787,7 +787,7 @@ class BodyReasoning(
 
 
 class TypedBody(Struct, gc=False):
-    """All but what has no home: that is what remains of the object's fields."""
+    """The fields that the model knows; the caller carries the object's other fields in `extra`."""
 
     output: list[BodyMessage | RegularCall | BodyReasoning]
     status: Literal["completed"]
@@ -822,7 +822,7 @@ class WrittenCall(Struct, gc=False):
 
 
 class WrittenBody(Struct, gc=False):
-    """The beginning of a response; `ECHO` is the rest."""
+    """The first fields of a response; `ECHO` holds the others."""
 
     id: str
     object: str

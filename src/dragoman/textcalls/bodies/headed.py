@@ -4,7 +4,7 @@ NamedBody    open  name  name_end  [fence]  {…}  [fence]  close     repeated i
 HarmonyBody  the framing of gpt-oss: a header that names channel and recipient, then a message
 LedBody      a header that is skipped, then another body
 ReactBody    `Action: f`, then `Action Input: …` on the next line, up to `Observation:` or the end
-MarkBody     a mark of a channel or a turn: no call, and nothing for a reader
+MarkBody     a mark of a channel or a turn, which is neither a call nor text for a reader
 ThoughtBody  reasoning between two marks
 
 Harmony:
@@ -13,7 +13,7 @@ Harmony:
     <|channel|>final<|message|>…                                                      text for the reader
     <|channel|>commentary to=functions.f <|constrain|>json<|message|>{…}<|call|>      a call
 
-The recipient may stand before or after the channel; servers sometimes drop the first words of the header.
+The recipient may come before or after the channel; servers sometimes drop the first words of the header.
 """
 
 import re
@@ -27,24 +27,24 @@ from dragoman.textcalls.bodies.json_objects import pass_arguments, read_argument
 from dragoman.textcalls.cursor import SPACE, LiteralSet, Wait, words
 from dragoman.textcalls.values import json_string, literal_as_json, object_source
 
-_MAX_ID = 64  # what a header may hold beside the name
+_MAX_ID = 64  # characters that a header may hold beside the name
 
 NO_NAME = "<>()\"'`,; \t\r\n"
-"""Characters that no name contains. Prose does, so it soon proves to be no header."""
+"""Characters that no name contains. Prose soon contains one, which shows that it is no header."""
 
 
 def plain_name(header: str) -> tuple[str, str]:
-    """The header is the name."""
+    """Return the header as the name, without an id."""
     return header, ""
 
 
 class NamedBody(Struct, frozen=True, kw_only=True):
-    """opens: what begins each call; none: the block's opener does. name_ends: what ends the name; `{` is not passed.
-    before, after: what may surround the arguments (a code fence). closes: what ends each call; none: the brace.
-    many: further calls may follow in the block, each with its own open. eos_name: a name alone at the end of the text
-    is a call without arguments, if its tool declares none. needs_close: a call without its close is malformed, unless one of `ends`, which end the
-    block, stands there. forbid: characters that no header contains. guesses: if a header has no name, the tool is the
-    one that the arguments fit.
+    """opens: the literals that begin each call; empty: the block's opener does. name_ends: the literals that end the name;
+    `{` is not passed. before, after: literals that may surround the arguments (a code fence). closes: the literals that
+    end each call; empty: the brace does. many: further calls may follow in the block, each with its own opener. eos_name:
+    a name alone at the end of the text is a call without arguments, if its tool declares none. needs_close: a call without
+    a literal of `closes` is malformed, unless one of `ends`, which end the block, follows. forbid: characters that no header
+    contains. guesses: if a header has no name, the tool is the only one whose schema accepts the arguments.
     """
 
     opens: tuple[str, ...] = ()
@@ -100,14 +100,14 @@ class NamedBody(Struct, frozen=True, kw_only=True):
         yield from self._end(block)
 
     def _nameless(self, block: Block, start: int) -> Wait[None]:
-        """A call whose header is only a number."""
+        """Read a call whose header is only a number."""
         if (yield from block.skip(SPACE)) not in ("{", '"'):
             block.malformed("expected arguments")
         yield from block.confirm()
         source = "".join((yield from read_arguments(block)))
         name = block.offers.fitting(source)
         if name is None:
-            block.malformed("expected a name, or arguments that only one tool takes", at=start)
+            block.malformed("expected a name, or arguments that only one tool accepts", at=start)
         block.begin(name, at=start)
         block.input(source)
         yield from self._end(block)
@@ -147,13 +147,13 @@ _MESSAGE = LiteralSet(("<|message|>",))
 _THOUGHT_END = LiteralSet(("<|end|>", "<|return|>"))
 _KNOWN = LiteralSet(("analysis", "commentary", "final"))
 _AFTER_ROLE = LiteralSet(("<|channel|>", "to="))
-_NO_HEADER = ",;()[]{}\"'`!?\n"  # prose has one of them soon
+_NO_HEADER = ",;()[]{}\"'`!?\n"  # prose soon contains one of them
 _RECIPIENT = re.compile(r"to=(?:functions?\.)?([^\s<|]+)")
 _CHANNEL = re.compile(r"(?:<\|channel\|>|^)\s*(\w+)")
 
 
 class HarmonyBody(Struct, frozen=True):
-    """One message with its header. takes_channels: thinking and text for the reader are taken out of their marks too."""
+    """One message with its header. takes_channels: also remove the marks around reasoning and around text for the reader."""
 
     takes_channels: bool = False
 
@@ -203,7 +203,7 @@ class LedBody(Struct, frozen=True, kw_only=True):
 
 
 class ReactBody(Struct, frozen=True):
-    """The input is a JSON object, or text for the only parameter of the tool (`input` if there is not exactly one)."""
+    """The input is a JSON object, or text for the tool's only parameter (`input` if there is not exactly one)."""
 
     def parse(self, block: Block) -> Wait[None]:
         name, _ = yield from block.read(words("\n"), block.limits.max_name)
@@ -239,7 +239,7 @@ class ReactBody(Struct, frozen=True):
 
 
 class MarkBody(Struct, frozen=True, kw_only=True):
-    """The opener is a mark, up to one of `ends` where it has any: it is taken out of the text."""
+    """The opener is a mark, up to one of `ends` if there are any: it is removed from the text."""
 
     ends: tuple[str, ...] = ()
 
@@ -251,7 +251,7 @@ class MarkBody(Struct, frozen=True, kw_only=True):
 
 
 class ThoughtBody(Struct, frozen=True, kw_only=True):
-    """The opener begins thinking, which goes on to one of `ends` or to the end of the text."""
+    """The opener begins reasoning, which continues to one of `ends` or to the end of the text."""
 
     ends: tuple[str, ...]
 

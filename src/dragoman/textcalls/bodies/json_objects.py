@@ -4,13 +4,12 @@
     {"f": {…}}                               `keyed`: the key is the name
     {"type": "function", "function": {…}}    the vendor's own shape, one level deeper
 
-All of it may stand in a code fence of its own. If a bracket, or the brace around a `keyed` call, is missing where the
-block's closer stands, that is accepted, because the arguments are complete. The arguments pass as they were written.
-Arguments that are a string with JSON in it (as on the vendor's wire) are unwrapped. Arguments that are not an object are
-malformed.
+The whole may stand in its own code fence. If a bracket, or the brace around a `keyed` call, is missing at the block's
+closer, the call is accepted, because its arguments are complete. Arguments pass unchanged. Arguments that are a string
+with JSON in it (as in the vendor's API) are unwrapped. Arguments that are not an object are malformed.
 
-The lexer below finds and checks one JSON value while it streams, and never looks at a character twice. It passes the
-text on verbatim with one repair: bare control characters inside a string (a model's raw line breaks) become escapes.
+The lexer below finds and checks one JSON value while it streams, and examines every character once. It passes the text
+on verbatim with one repair: bare control characters inside a string (a model's raw line breaks) become escapes.
 """
 
 import re
@@ -38,7 +37,7 @@ _CLOSERS = {"{": "}", "[": "]"}
 _MAX_SCALAR = 4096  # digits of one number
 
 _Lex = Generator[str | None, None, T]
-"""A step of the lexer. Yields None to wait for text, or what to write in place of the character at the cursor."""
+"""A step of the lexer. Yields None to wait for text, or a replacement for the character at the cursor."""
 
 
 class _Next(Enum):
@@ -58,7 +57,7 @@ _MAY_BE_END = frozenset({_Next.FIRST_VALUE, _Next.FIRST_KEY, _Next.COMMA})
 
 
 def read_json(block: Block, take: Callable[[str], None]) -> Wait[None]:
-    """One JSON value at the cursor, given to `take` in as few pieces as the text came in."""
+    """Read one JSON value at the cursor and pass it to `take`, in as few pieces as the text came in."""
     buffer = block.buffer
     start = block.at
     is_repaired = False
@@ -112,7 +111,7 @@ def _lex(block: Block) -> _Lex[None]:
 
 
 def _skip(block: Block, characters: re.Pattern[str]) -> _Lex[str]:
-    """Pass over these characters; return the one that comes after, which must come."""
+    """Pass over these characters; return the next character. The text must not end here."""
     buffer = block.buffer
     while True:
         index = block.at - buffer.base
@@ -166,7 +165,7 @@ def _lex_scalar(block: Block) -> _Lex[None]:
 
 
 def read_json_string(block: Block) -> Wait[str]:
-    """One JSON string at the cursor, decoded."""
+    """Read one JSON string at the cursor and return it decoded."""
     if (yield from block.peek()) != '"':
         block.malformed("expected a JSON string")
     pieces: list[str] = []
@@ -190,8 +189,8 @@ _EXTRA_KEYS = frozenset({"type", "index", "id", "tool_call_id", "call_id", _WRAP
 
 class JsonBody(Struct, frozen=True, kw_only=True):
     """shape: an object, an array of objects, or either. `keyed`: each object's key is the name of the tool.
-    separators: what may separate several objects of one block besides white space; None: one object only.
-    id_keys: the keys of the model's own id. needs_arguments: a call without any is malformed even if its tool takes
+    separators: characters that may separate several objects of one block besides white space; None: one object only.
+    id_keys: the keys of the model's own id. needs_arguments: a call without arguments is malformed even if its tool takes
     none. is_opened: the block's opener ends with the bracket or brace.
     """
 
@@ -229,7 +228,7 @@ class JsonBody(Struct, frozen=True, kw_only=True):
             yield from block.match(_FENCE_END)
 
     def _array(self, block: Block) -> Wait[None]:
-        """What follows a bracket, up to and with the closing bracket."""
+        """Read the array after its bracket, up to and with the closing bracket."""
         yield from block.skip(SPACE)
         while True:
             yield from self._object(block)
@@ -242,7 +241,7 @@ class JsonBody(Struct, frozen=True, kw_only=True):
             yield from block.skip(SPACE)
 
     def _more(self, block: Block, separators: tuple[str, ...]) -> Wait[None]:
-        """Further objects. What is no object ends the body before the separator."""
+        """Read further objects. If no object follows, the body ends before the separator."""
         between = SPACE + "".join(separators)
         while True:
             end = block.at
@@ -259,7 +258,7 @@ class JsonBody(Struct, frozen=True, kw_only=True):
         yield from self._call(block, start)
 
     def _call(self, block: Block, start: int) -> Wait[None]:
-        """What follows a brace, up to and with the closing brace."""
+        """Read the object after its brace, up to and with the closing brace."""
         if self.keyed:
             yield from self._keyed(block, start)
             return
@@ -336,7 +335,7 @@ class JsonBody(Struct, frozen=True, kw_only=True):
         block.end()
 
     def _needs_none(self, block: Block, name: str) -> bool:
-        """Whether a call without arguments is one: where the tool is known to take none."""
+        """Return whether a call may have no arguments: if the tool is known to take none."""
         return not self.needs_arguments and block.offers.takes_nothing(name)
 
     def _knows(self, key: str) -> bool:
@@ -344,7 +343,7 @@ class JsonBody(Struct, frozen=True, kw_only=True):
 
 
 class _Members(Struct):
-    """What the members of an object have said about its call."""
+    """The call as far as the members of its object have been read."""
 
     name: str = ""
     call_id: str = ""
@@ -354,7 +353,7 @@ class _Members(Struct):
 
 
 def read_arguments(block: Block) -> Wait[list[str]]:
-    """The arguments at the cursor: an object, a string that holds one, or null for none."""
+    """Read the arguments at the cursor: an object, a string that holds one, or null for none."""
     first = yield from block.peek()
     start = block.at
     pieces: list[str] = []
@@ -382,4 +381,4 @@ def pass_arguments(block: Block) -> Wait[None]:
 
 
 def _forget(_: str) -> None:
-    """A value that says nothing about the call."""
+    """Drop a value that does not concern the call."""

@@ -4,13 +4,13 @@
     <f> <k>v</k> … </f>
 
 A block ends at the first closing tag that leaves no declared parameter open, because notes quote markup; if no such tag
-comes soon, it ends at the first closing tag. Values are read when the block is complete, because only then it is known
-which closing tag ends a string.
+comes soon, the block ends at the first closing tag. Values are read when the block is complete, because only then is it
+known which closing tag ends a string.
 
-The schema decides about a value first. A parameter declared as a string is its raw text, up to the last of its closing
-tags before the next declared parameter, so that HTML in it survives. Anything else ends at its first closing tag. JSON,
-nested tags and `<item>` lists are read only if the schema says object or array, or says nothing. Entities stay as they
-are: models write raw text, and the reader that these blocks were made for does not decode them.
+The schema determines first how a value is read. A parameter declared as a string is its raw text, up to the last of its
+closing tags before the next declared parameter, so that HTML in it survives. Any other value ends at its first closing tag.
+JSON, nested tags and `<item>` lists are read only if the schema declares object or array, or no type. Entities are not
+decoded: models write raw text, and the reader that these blocks were made for does not decode them.
 """
 
 import re
@@ -29,12 +29,12 @@ _TAG = re.compile(r"<([^<>/\s][^<>/\s]*)>")
 _ITEM = "item"
 _CDATA = ("<![CDATA[", "]]>")
 _MAX_NESTING = 32
-# The client's reader returns empty lists for these two, whatever is declared.
+# The client's reader returns empty lists for these two, whatever the schema declares.
 _LISTS = frozenset({"chatHistory", "salientTerms"})
 
 
 def read_parameters(text: str, name: str, offers: Offers) -> dict[str, str]:
-    """The parameters of a block, each as JSON source. Of two with one name the last counts; unclosed ones are lost."""
+    """Return the parameters of a block as JSON sources. The last of equal names counts; unclosed parameters are dropped."""
     declared = offers.parameters(name)
     siblings = re.compile("|".join(f"<{re.escape(key)}>" for key in declared) or r"(?!)")
 
@@ -56,7 +56,7 @@ def read_parameters(text: str, name: str, offers: Offers) -> dict[str, str]:
 def _elements(
     text: str, last_end: Callable[[str, int], int] | None = None
 ) -> Iterator[tuple[str, str]]:
-    """`<key>value</key>`, each up to its first closing tag or the one that `last_end` finds. An unclosed tag is skipped."""
+    """Yield `<key>value</key>`, up to the first closing tag or the one that `last_end` finds. Unclosed tags are skipped."""
     missing: set[str] = set()
     position = 0
     while (tag := _TAG.search(text, position)) is not None:
@@ -89,7 +89,7 @@ def _value(text: str, key: str, types: Types, root: object) -> str:
 
 
 def _untyped(text: str, depth: int) -> str:
-    """Without a schema: nested tags, JSON that is a list or an object, else text."""
+    """Return a value without a schema: nested tags, JSON that is a list or an object, else text."""
     nested = _nested(text, UNTYPED, None, depth)
     if nested is not None:
         return nested
@@ -97,7 +97,7 @@ def _untyped(text: str, depth: int) -> str:
 
 
 def _nested(text: str, types: Types, root: object, depth: int) -> str | None:
-    """Tags within a value: a list of items, or an object; None if there are none."""
+    """Return the tags within a value as a list of items, or as an object; None if there are none."""
     if depth >= _MAX_NESTING or "<" not in text:
         return None
     pairs = [
@@ -127,12 +127,12 @@ def _inner(text: str, types: Types, root: object, depth: int) -> str:
 _CLOSER = "</use_tool>"
 _NAME = re.compile(r"<name>(.*?)</name>", re.DOTALL)
 _LAST_TAG = re.compile(r"</([^<>]+)>\s*\Z")
-# How far after a closing tag inside an open parameter the search for the real one goes.
+# How far after a closing tag inside an open parameter the search for the block's real closing tag goes.
 _MAX_BEYOND = 4096
 
 
 def find_name(text: str) -> str:
-    """The name in a `<use_tool>` block, empty if there is none."""
+    """Return the name in a `<use_tool>` block, empty if there is none."""
     found = _NAME.search(text)
     return found[1].strip() if found is not None else ""
 
@@ -176,7 +176,7 @@ class TagNamedBody(Struct, frozen=True):
 
 
 def _report_call(block: Block, name: str, text: str) -> None:
-    """The call of a block that is complete. text: its parameters."""
+    """Report the call of a complete block. text: its parameters."""
     if block.stop is None:
         block.stop = block.at
     block.begin(name, at=block.start)
@@ -187,7 +187,7 @@ def _report_call(block: Block, name: str, text: str) -> None:
 def _gather(
     block: Block, closer: LiteralSet, parameter: "_OpenParameter", first: str, *, eos_ok: bool
 ) -> Wait[str]:
-    """The text of the block up to the closing tag that ends it. The end of the text ends it only if nothing is open."""
+    """Return the text of the block up to the closing tag that ends it. The text's end ends it only if nothing is open."""
     parts: list[str] = []
     # The position of the first closing tag, and how many parts came before it.
     earliest: tuple[int, int] | None = None
@@ -219,7 +219,7 @@ def _gather(
 
 
 class _OpenParameter:
-    """Whether a declared parameter is open. Sees each part of a block once; no part begins or ends within a tag."""
+    """Tracks whether a declared parameter is open. Sees each part of a block once; no part begins or ends within a tag."""
 
     __slots__ = ("_block", "_name", "_open", "_tags")
 
@@ -234,7 +234,7 @@ class _OpenParameter:
         return bool(self._open)
 
     def is_whole(self, text: str) -> bool:
-        """Whether a block without a closing tag may end here: after a parameter, with none open and none missing."""
+        """Return whether a block without a closing tag may end here: after a parameter, with none open and none missing."""
         last = _LAST_TAG.search(text, text.rfind("</"))
         keys = self._block.offers.parameters(self._name)
         if last is None or (keys and last[1] not in (*keys, "name")):

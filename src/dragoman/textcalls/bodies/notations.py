@@ -26,8 +26,8 @@ _PYTHON_KEY = re.compile(r"[^\W\d]\w*")
 
 class PythonBody(Struct, frozen=True, kw_only=True):
     """in_list: the calls are in brackets; None: with or without. is_opened: the block's opener was the bracket.
-    offered_only: a name that was not offered is not read as a call at all. prints: a call may be in
-    `print(…)`, as models do that believe they write a program.
+    offered_only: a name that was not offered does not begin a call. prints: a call may be in `print(…)`, which models
+    write that assume they write a program.
     """
 
     in_list: bool | None = True
@@ -53,7 +53,7 @@ class PythonBody(Struct, frozen=True, kw_only=True):
             block.settle_calls()
 
     def _begin(self, block: Block) -> Wait[bool]:
-        """Read what comes before the first call; return whether it is a list."""
+        """Read the text before the first call; return whether the calls are in a list."""
         if self.is_opened or self.in_list is False:
             return self.is_opened
         yield from block.skip(SPACE)
@@ -63,7 +63,7 @@ class PythonBody(Struct, frozen=True, kw_only=True):
         return bool((yield from block.match(_BRACKET)))
 
     def _goes_on(self, block: Block, *, in_list: bool) -> Wait[bool]:
-        """Whether another call follows."""
+        """Return whether another call follows."""
         if not in_list:
             return (yield from block.skip(SPACE + ";,")) not in ("", "<", "`", "[")
         if (yield from block.skip(SPACE)) == "]":
@@ -100,7 +100,7 @@ _MAX_ATOM = 4096
 
 
 class LooseBody(Struct, frozen=True, kw_only=True):
-    """lead: what comes before the name. quote: what surrounds a string."""
+    """lead: the literal before the name. quote: the literal around a string."""
 
     lead: str
     quote: str
@@ -117,7 +117,7 @@ class LooseBody(Struct, frozen=True, kw_only=True):
         block.end()
 
     def _object(self, block: Block, take: Callable[[str], None], depth: int) -> Wait[None]:
-        """What follows a brace, up to and with the closing brace."""
+        """Read an object after its brace, up to and with the closing brace."""
         block.check_depth(depth)
 
         def read_member() -> Wait[None]:

@@ -1,11 +1,11 @@
 """Bodies made of tags: one around each call and one around each parameter.
 
-    <function=f> <parameter=k>v</parameter> … </function>             TaggedBody: the name stands in the tag
+    <function=f> <parameter=k>v</parameter> … </function>             TaggedBody: the name is in the tag
     <invoke name="f"> <parameter name="k">v</parameter> … </invoke>    the name is an attribute; `<invoke name="f"/>` too
     f <arg_key>k</arg_key> <arg_value>v</arg_value> …                 PairBody: a tag for the key and one for the value
     <invoke name="f"> <k>v</k> …                                      NestedTagsBody: tags named after the parameters
 
-Values are typed by the tool's schema, or by the markup if it says (`Tag.type_of`). `Arguments` writes them as one JSON
+Values are typed by the tool's schema, or else by the markup (`Tag.type_of`). `TaggedArguments` writes them as one JSON
 object, append-only.
 """
 
@@ -32,7 +32,7 @@ from dragoman.textcalls.values import (
 
 
 def trim_newlines(text: str) -> str:
-    """The text without one line break at its beginning and one at its end, which belong to the markup."""
+    """Return the text without one line break at its beginning and one at its end, which belong to the markup."""
     start = 1 if text.startswith("\n") else 2 if text.startswith("\r\n") else 0
     end = len(text)
     if text.endswith("\n") and end > start:
@@ -56,14 +56,14 @@ class TaggedArguments:
         return key in self._values
 
     def types(self, key: str, hint: Types = UNTYPED) -> Types:
-        """The types of a parameter: by its schema, else by its markup."""
+        """Return the types of a parameter: by its schema, else by its markup."""
         declared = self._block.offers.types(self._name, key)
         return declared if declared.names else hint
 
     def read(
         self, key: str, stops: LiteralSet, *, hint: Types = UNTYPED, trims: bool = True
     ) -> Wait[str]:
-        """Read the value up to a stop; return the stop, or nothing at the end of the text."""
+        """Read the value up to a stop; return the stop, or an empty string at the end of the text."""
         types = self.types(key, hint)
         if self._block.streams and types.is_text:
             return (yield from self._stream(key, stops, trims=trims))
@@ -75,17 +75,17 @@ class TaggedArguments:
         return stop
 
     def add(self, key: str, text: str, types: Types) -> None:
-        """A parameter by its text."""
+        """Add a parameter by its text."""
         self.put(key, coerce(text, types, self._untyped))
 
     def put(self, key: str, source: str) -> None:
-        """A parameter by its JSON source."""
+        """Add a parameter by its JSON source."""
         self._values[key] = source
         if self._block.streams:
             self._block.input(f"{self._lead(key)}{source}")
 
     def finish(self, wrappers: tuple[str, ...] = ()) -> frozenset[str]:
-        """No more parameters. Returns the names of all of them."""
+        """End the parameters and return the names of all of them."""
         if self._block.streams:
             self._block.input("}" if self._count else "{}")
             return frozenset(self._values)
@@ -114,7 +114,7 @@ class TaggedArguments:
         return text if is_strict(text) else literal_as_json(text)
 
     def _stream(self, key: str, stops: LiteralSet, *, trims: bool) -> Wait[str]:
-        """Report a string as it comes. Its last line break is held, because it may belong to the markup."""
+        """Report a string as it streams. Its last line break is held, because it may belong to the markup."""
         block = self._block
         self._values[key] = '""'
         block.input(f'{self._lead(key)}"')
@@ -127,7 +127,7 @@ class TaggedArguments:
 
 
 class _Trimmer:
-    """Passes a string on as it comes, without one line break at its beginning and one at its end."""
+    """Passes a string on as it streams, without one line break at its beginning and one at its end."""
 
     __slots__ = ("_held", "_is_first", "_take", "_trims")
 
@@ -164,16 +164,16 @@ _CDATA_END = LiteralSet(("]]>",))
 
 
 def untyped(_: Mapping[str, str]) -> Types:
-    """The markup says nothing about types."""
+    """Return `UNTYPED`: the markup declares no types."""
     return UNTYPED
 
 
 class Tag(Struct, frozen=True, kw_only=True):
     """How a call or a parameter begins.
 
-    opens: the literal that begins the tag (`<function=`, `<invoke`), in each of its spellings. ends: what ends the
-    tag. attribute: the one that holds the name; none: the name is the text in the tag. closes: what ends the element.
-    forbid: what the tag cannot contain. type_of: the type that its attributes declare.
+    opens: the literals that begin the tag (`<function=`, `<invoke`). ends: the literals that end the tag. attribute: the
+    attribute that holds the name; None: the name is the text in the tag. closes: the literals that end the element.
+    forbid: characters that the tag cannot contain. type_of: the type that the tag's attributes declare.
     """
 
     opens: tuple[str, ...]
@@ -185,7 +185,7 @@ class Tag(Struct, frozen=True, kw_only=True):
 
 
 class _Head(Struct, frozen=True):
-    """A tag that was read. `is_void`: it closed itself."""
+    """A tag that was read. `is_void`: the tag closed itself."""
 
     name: str
     types: Types
@@ -194,11 +194,11 @@ class _Head(Struct, frozen=True):
 
 class TaggedBody(Struct, frozen=True, kw_only=True):
     """call, parameter: their tags. wraps: the block's opener surrounds the calls; otherwise it begins the call.
-    many: several calls in one block. untyped: what a value without a declared type is. wrappers: parameters that
-    hold all arguments. forgives: a parameter may lack its close, which the next tag ends, and a call its close, where
-    that of the block follows. is_strict: a parameter twice, or a required one missing, is malformed. takes_json: a call
-    may hold one JSON object instead of parameters. takes_cdata: a value may be in `<![CDATA[…]]>`. between: markers
-    around each call that mean nothing. trims: one line break on either side of a value is markup.
+    many: several calls in one block. untyped: the meaning of a value without a declared type. wrappers: parameters that
+    hold all arguments. forgives: a parameter may lack its closing tag if another tag follows, and a call may lack its
+    closing tag if the block's closer follows. is_strict: a repeated or a missing required parameter is malformed.
+    takes_json: a call may hold one JSON object instead of parameters. takes_cdata: a value may be in `<![CDATA[…]]>`.
+    between: markers around each call that mean nothing. trims: one line break on either side of a value is markup.
     """
 
     call: Tag
@@ -253,12 +253,12 @@ class TaggedBody(Struct, frozen=True, kw_only=True):
         block.close_call()
 
     def _peek_parameter(self, block: Block, head: _Head) -> Wait[None]:
-        """Where nothing wraps the call, its tag alone is not enough: a parameter or its close must follow."""
+        """Check that a parameter or a closing tag follows: without a wrapper, the call's tag alone is not enough."""
         if not head.is_void and (yield from block.skip(SPACE)) not in ("<", "]"):
             block.malformed("expected a parameter")
 
     def _parameters(self, block: Block, arguments: TaggedArguments) -> Wait[str]:
-        """Read all parameters; return what closed the call."""
+        """Read all parameters; return the literal that closed the call."""
         inside = words(*self.parameter.opens, *self.call.closes)
         stop = ""
         while True:
@@ -281,7 +281,7 @@ class TaggedBody(Struct, frozen=True, kw_only=True):
                 stop = ""
 
     def _value(self, block: Block, arguments: TaggedArguments, head: _Head) -> Wait[str]:
-        """Read the value of a parameter; return what ended it."""
+        """Read the value of a parameter; return the literal that ended it."""
         closes = self.parameter.closes
         forgiven = (*self.parameter.opens, *self.call.closes) if self.forgives else ()
         is_cdata = self.takes_cdata and bool((yield from block.match(_CDATA)))
@@ -312,8 +312,8 @@ _ESCAPED_LINE_BREAK = "\\n"  # models write the two characters instead of a line
 
 
 class PairBody(Struct, frozen=True, kw_only=True):
-    """opens: what begins each call; none: the block's opener does. separators: what may follow the name.
-    closes: what ends each call.
+    """opens: the literals that begin each call; empty: the block's opener does. separators: literals that may follow the
+    name. closes: the literals that end each call.
     """
 
     opens: tuple[str, ...] = ()
@@ -352,7 +352,7 @@ class PairBody(Struct, frozen=True, kw_only=True):
         block.close_call()
 
     def _pair(self, block: Block, arguments: TaggedArguments, inside: LiteralSet) -> Wait[str]:
-        """Read one pair; return what follows it. A key without a value is dropped."""
+        """Read one pair; return the literal after it. A key without a value is dropped."""
         key, _ = yield from block.read(words(self.key[1]), block.limits.max_key)
         stop = yield from self._next(block, words(*inside.words, self.value[0]))
         if stop != self.value[0]:
@@ -373,7 +373,7 @@ _MAX_SUFFIX = 32
 
 
 class SuffixedPairBody(Struct, frozen=True, kw_only=True):
-    """Pairs whose every tag carries the suffix of the opener: `<tool_calls:x>`, `<tool_call:x>`, `<arg_key:x>`."""
+    """Pairs in which every tag carries the suffix of the opener: `<tool_calls:x>`, `<tool_call:x>`, `<arg_key:x>`."""
 
     body: PairBody
     closer: str
@@ -400,7 +400,7 @@ class SuffixedPairBody(Struct, frozen=True, kw_only=True):
 
 
 class NestedTagsBody(Struct, frozen=True, kw_only=True):
-    """Elements within elements, each tag after the `namespace`. A value is an array if its schema says so or its tags repeat."""
+    """Nested elements, each tag after the `namespace`. A value is an array if its schema says so or its tags repeat."""
 
     namespace: str
 
@@ -428,7 +428,7 @@ class NestedTagsBody(Struct, frozen=True, kw_only=True):
         block.close_call()
 
     def _element(self, block: Block, tag: str, types: Types, root: object, depth: int) -> Wait[str]:
-        """The content of an element up to and with its end, as JSON."""
+        """Read the content of an element up to and with its end, and return it as JSON."""
         block.check_depth(depth)
         pieces: list[str] = []
         children: list[tuple[str, str]] = []

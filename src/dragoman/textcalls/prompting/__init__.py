@@ -1,4 +1,4 @@
-"""The reverse of the scanner: tools, calls and results written into the prompt, for models without tools of their own."""
+"""The reverse of the scanner: writes tools, calls and results into the prompt, for models without native tool calls."""
 
 from dragoman.textcalls.prompting.prompt import (
     PROMPT_FORMATS,

@@ -1,4 +1,4 @@
-"""The formats that tools can be prompted in, by the names that the scanner knows them by."""
+"""The formats in which tools can be prompted, by the names that the scanner uses."""
 
 from collections.abc import Mapping
 
@@ -29,7 +29,7 @@ from dragoman.textcalls.values import Untyped
 
 
 def _functions(opening: str, closing: str) -> Tags:
-    """Qwen3-Coder's blocks, under any outer tag."""
+    """Return the tags of Qwen3-Coder's blocks, with any outer tag."""
     return Tags(
         call=(opening + "\n<function={name}>\n", f"</function>\n{closing}"),
         parameter=("<parameter={key}>", "</parameter>\n"),
@@ -39,7 +39,7 @@ def _functions(opening: str, closing: str) -> Tags:
 
 
 def _invokes(wrapper: str, prefix: str = "", untyped: Untyped = "string") -> Tags:
-    """Blocks of `<invoke name=…>` with `<parameter name=…>`, whose tags may have a prefix."""
+    """Return the tags of `<invoke name=…>` with `<parameter name=…>`, with an optional prefix."""
     invoke, parameter, closing = f"{prefix}invoke", f"{prefix}parameter", f"</{wrapper}>"
     return Tags(
         block=(f"<{wrapper}>\n", f"\n{closing}"),
@@ -115,7 +115,7 @@ STEP3 = Tags(
 
 
 def _read_named_tags(text: str, name: str, offers: Offers) -> dict[str, str]:
-    """The parameters within the outermost tag."""
+    """Return the parameters within the outermost tag."""
     return read_parameters(text[text.index(">") + 1 : text.rindex("</")], name, offers)
 
 
@@ -136,7 +136,7 @@ TOOL_TAGS = Tags(
 )
 
 
-# Names that are written bare, where a hyphen would end or split them.
+# For formats that write names bare: a hyphen would end or split a name.
 _WORDS = NameLimits(pattern="[a-zA-Z0-9_]")
 
 

@@ -1,11 +1,11 @@
-"""Tools for models without tool calls: offered in the prompt, in a format that the scanner reads back.
+"""Offers tools in the prompt to models without tool calls, in a format that the scanner reads back.
 
 A request with tools becomes one without: the tools are described in the system text, and calls and results of the
-conversation become text. The scanner of the same format, given `tools`, finds what the model then writes, and `names`
-restores the client's names. The upstream, its dialect and its limits are not known here.
+conversation become text. The scanner of the same format, given `tools`, finds the calls that the model then writes, and
+`names` restores the client's names. This module does not know the upstream, its dialect or its limits.
 
-Calls and results are paired and in order before anything is written, so formats without ids lose nothing. Calls that a
-provider ran, and their results, stay as they are: the upstream's dialect has rules for them. A tool that only a provider
+Calls and results are paired and in order before they are written, so formats without ids lose nothing. Calls that a
+provider ran, and their results, stay unchanged: the upstream's dialect has rules for them. A tool that only a provider
 can run, or one without a schema, cannot be described as a function and stays in the request.
 """
 
@@ -40,31 +40,37 @@ LOSSES: LossTable = {
         "a free-text tool is offered as a function with one string, `input`", "carry"
     ),
     "grammar": LossRule(
-        "a grammar becomes words in the tool's description; nothing holds the model to it", "carry"
+        "a grammar is described in the tool's description; nothing enforces it", "carry"
     ),
-    "strict": LossRule("nothing holds a model that writes its calls as text to a schema", "drop"),
+    "strict": LossRule(
+        "nothing makes a model that writes its calls as text follow a schema", "drop"
+    ),
     "namespace": LossRule("text formats have no namespaces; a tool is namespace__name", "carry"),
     "call_kind": LossRule(
         "text formats have functions only; the tool's action is written as arguments", "carry"
     ),
     "cache_control": LossRule("a cache breakpoint of a tool has no place in a prompt", "drop"),
-    "tool_fields": LossRule("a field of a tool that a prompt does not say", "drop"),
+    "tool_fields": LossRule("a field of a tool that a prompt cannot express", "drop"),
     "tool_choice": LossRule(
-        "which tools to call is asked for in words; the model may not", "carry"
+        "the prompt asks for the chosen tools; the model may not obey", "carry"
     ),
-    "parallel_calls": LossRule("that calls come one at a time is asked for in words", "carry"),
+    "parallel_calls": LossRule(
+        "the prompt asks for one call at a time; the model may not obey", "carry"
+    ),
     "response_format": LossRule(
-        "an upstream that holds the answer to a format keeps its model from writing calls", "carry"
+        "an upstream that enforces a response format prevents its model from writing calls", "carry"
     ),
     # --- the conversation
     "call_input": LossRule(
         "input that is no JSON object is written as the text of an argument `input`", "carry"
     ),
     "call_form": LossRule("the format has no unambiguous way to write this argument", "carry"),
-    "result_form": LossRule("a result contains what the format ends its results with", "carry"),
+    "result_form": LossRule(
+        "a result contains the text with which the format ends its results", "carry"
+    ),
     "result_media": LossRule("media of a result follow its text in the same turn", "carry"),
     "seal": LossRule("a signature of a call has no place in text", "drop"),
-    "call_fields": LossRule("a field of a call or a result that text does not say", "drop"),
+    "call_fields": LossRule("a field of a call or a result that text cannot express", "drop"),
     "stop": LossRule("there is no room for the format's own stop sequence", "drop"),
 }
 
@@ -73,10 +79,10 @@ _Key = tuple[str | None, str]
 
 
 class Offering(Struct, frozen=True, kw_only=True):
-    """tools: those that the prompt offers, as functions under their names in the text. names: the way back.
+    """tools: the tools that the prompt offers, as functions under their names in the text. names: the client's names.
 
-    kept: tools that stay in the request, and `choice`, which is about one of them. text: the instruction; empty where no
-    tool is offered.
+    kept: tools that stay in the request. choice: the tool choice, if it is about a kept tool. text: the instruction; empty
+    if no tool is offered.
     """
 
     tools: tuple[Tool, ...]
@@ -112,7 +118,7 @@ def plan_offering(request: Request, prompt: ToolPrompt, book: LossBook) -> Offer
 
 
 def call_key(call: Call) -> _Key:
-    """What a call is known by. A kind without a name is named for itself."""
+    """Return the namespace and name of a call. A call without a name has its kind as name."""
     return call.namespace, call.name or call.kind
 
 
@@ -132,7 +138,7 @@ def _used(request: Request) -> list[_Key]:
 
 
 def _allowed(choice: ToolChoice | None) -> set[_Key] | None:
-    """The only tools to offer; None: all of them."""
+    """Return the only tools to offer; None: all of them."""
     match choice:
         case ToolChoice(mode="none"):
             return set()
@@ -167,7 +173,7 @@ def _signature(tool: Tool) -> Signature:
 
 
 def _about_namespaces(groups: Iterable[Namespace], tools: tuple[Tool, ...]) -> list[str]:
-    """The client's descriptions of its groups of tools."""
+    """Return the client's descriptions of its groups of tools."""
     used = {tool.namespace for tool in tools}
     return [
         f"The functions whose names begin with `{flat_name('', group.name)}`: {group.description}"
@@ -207,7 +213,7 @@ def _is_one_of(ref: ToolRef, tools: tuple[Tool, ...]) -> bool:
     return any((tool.namespace, tool.name) == (ref.namespace, ref.name) for tool in tools)
 
 
-# Between texts of one turn.
+# The separator of texts in one turn.
 BETWEEN = "\n\n"
 
 
@@ -220,9 +226,9 @@ def write_turns(
     *,
     continues: bool = False,
 ) -> tuple[tuple[Turn, ...], tuple[Repair, ...]]:
-    """The conversation without a client-run call or result, and its repairs. Without any, it is the one that came.
+    """Return the conversation with the client's calls and results as text, and the repairs. Without any, it is unchanged.
 
-    continues: the upstream holds earlier turns, so results may answer calls that are not here.
+    continues: the upstream stores earlier turns, so results may answer calls that are not here.
     """
     if not any(becomes_text(part) for turn in turns for part in turn.parts):
         return tuple(turns), ()
@@ -246,10 +252,10 @@ def write_turns(
 def add_text(
     parts: tuple[Part, ...], text: str, between: str, cache: Raw | None = None
 ) -> tuple[Part, ...]:
-    """The parts with a text after them: in the last one where that is text, as many servers take one only."""
+    """Return the parts followed by a text, joined to a last text part, because many servers accept only one."""
     last = parts[-1] if parts else None
     if isinstance(last, Text):
-        # What a model wrote before its call keeps its own line break: the prompt stays what the upstream has cached.
+        # The model's text before its call keeps its own line break, so that the prompt matches the upstream's cache.
         is_apart = not last.text or last.text.endswith(between)
         joined = last.text + text if is_apart else f"{last.text}{between}{text}"
         return (*parts[:-1], structs.replace(last, text=joined, cache=cache or last.cache))
@@ -257,7 +263,7 @@ def add_text(
 
 
 def _join(turns: list[Turn], turn: Turn) -> None:
-    """Put a user's message right after results into their turn, because many chat templates want alternating roles."""
+    """Join a user's message that follows results to their turn, because many chat templates expect alternating roles."""
     before = turns[-1]
     if turn.name is not None or before.role != "user":
         turns.append(turn)
@@ -273,12 +279,12 @@ def _join(turns: list[Turn], turn: Turn) -> None:
 
 
 def becomes_text(part: Part) -> bool:
-    """Whether a part is a call or a result that becomes text."""
+    """Return whether a part is a call or a result that becomes text."""
     return isinstance(part, Call | Result) and part.executor == "client"
 
 
 class _TurnWriter:
-    """Writes the calls and results of one conversation, and remembers which call has which number and name."""
+    """Writes the calls and results of one conversation, and stores the number and name of each call."""
 
     def __init__(self, prompt: ToolPrompt, names: NameMap, offers: Offers, book: LossBook) -> None:
         self._prompt = prompt
@@ -322,7 +328,7 @@ class _TurnWriter:
         return written
 
     def results(self, turn: Turn, where: str) -> Turn:
-        """One user turn: all results as one text, then their media, then all other parts."""
+        """Return one user turn: all results as one text, then their media, then all other parts."""
         given: list[PromptResult] = []
         media: list[Part] = []
         others: list[Part] = []
@@ -377,17 +383,17 @@ def _is_object(text: str) -> bool:
 
 
 PROMPT_FORMATS: tuple[str, ...] = tuple(PROMPTS)
-"""The formats tools can be prompted in."""
+"""The formats in which tools can be prompted."""
 
-# OpenAI takes four stop sequences; other servers are not stricter.
+# OpenAI accepts four stop sequences; other servers are not stricter.
 MAX_STOPS = 4
 
 
 class PromptedRequest(Struct, frozen=True, kw_only=True):
     """A request without tools, and what is needed to read the answer.
 
-    tools: what the prompt offers, as functions under the names used in the text: what the scanner is to look for.
-    names: from those names to the client's own.
+    tools: the tools that the prompt offers, as functions under the names in the text: the scanner looks for these.
+    names: from the names in the text to the client's own.
     """
 
     request: Request
@@ -398,7 +404,7 @@ class PromptedRequest(Struct, frozen=True, kw_only=True):
 
 
 def needs_prompting(request: Request) -> bool:
-    """Whether the request has tools, or calls and results of the past, to be written into the prompt."""
+    """Return whether the request has tools, or earlier calls and results, to be written into the prompt."""
     return bool(request.tools) or any(
         becomes_text(part) for turn in request.turns for part in turn.parts
     )
@@ -407,10 +413,10 @@ def needs_prompting(request: Request) -> bool:
 def prompt_tools(
     request: Request, format_name: str, policy: Mapping[str, LossAction] | None = None
 ) -> PromptedRequest:
-    """The request with its tools in the prompt.
+    """Return the request with its tools in the prompt.
 
     Raises:
-        ConfigError: there is no such format. RequestRefused: the policy refuses what a prompt cannot express.
+        ConfigError: there is no such format. RequestRefused: the policy refuses a loss.
     """
     prompt = PROMPTS.get(format_name)
     if prompt is None:
@@ -465,7 +471,7 @@ def _without_tools(
 
 
 def _with_head(turns: tuple[Turn, ...], text: str) -> tuple[Turn, ...]:
-    """The instruction at the end of the first system text, where templates put it; or as a system text of its own."""
+    """Add the instruction to the end of the first system text, where templates put it, or as a new system text."""
     if turns and turns[0].role in ("system", "developer"):
         parts = add_text(turns[0].parts, text, BETWEEN)
         return (structs.replace(turns[0], parts=parts), *turns[1:])

@@ -1,14 +1,14 @@
-"""How calls are written as text, the reverse of the scanner: JSON, tags, Python calls.
+"""Writes calls as text, the reverse of the scanner: JSON, tags, Python calls.
 
-The scanner's pattern of the same name reads back what a writer writes as the same call, unless the writer has reported
-an ambiguity. Values are converted from their JSON source token by token: numbers keep their spelling and the work is
+The scanner's pattern of the same name reads a written call back as the same call, unless the writer has reported an
+ambiguity. Values are converted from their JSON source token by token: numbers keep their spelling and the work is
 linear. Names are safe everywhere, because the format's `names` limit them.
 
-In JSON the arguments stand as the very text that the model wrote, in the format's own template. JSON strings quote every
-closer that they contain, so nothing is ambiguous.
+JSON formats insert the model's own argument text into the format's template. JSON strings quote every closer that they
+contain, so nothing is ambiguous.
 
-Formats with tags have no escapes. A value that contains what ends it, a key that is not a word, and a value whose text
-the parameter's declared type would change, can be written but not read back. Each of these is an ambiguity.
+Formats with tags have no escapes. A value that contains its own closing tag, a key that is not a word, and a value whose
+text the parameter's declared type would change can be written but not read back. Each of these is an ambiguity.
 """
 
 import re
@@ -25,7 +25,7 @@ from dragoman.textcalls.offers import ANY_TYPE, STRING, JsonType, Offers, Types
 from dragoman.textcalls.values import Untyped, coerce
 
 LEGACY_MARKS = frozenset({"functions", "function_call"})
-"""What the reader of Chat marks tools and calls of its older form with: a matter of that wire, and no loss."""
+"""Fields with which the reader of Chat marks tools and calls of its older form: they belong to Chat and are no loss."""
 
 
 class Signature(Struct, frozen=True):
@@ -46,7 +46,7 @@ class PromptCall(Struct, frozen=True):
 
 
 class PromptResult(Struct, frozen=True):
-    """What a call gave back, as text. `number` is that of its call."""
+    """The output of a call, as text. `number` is that of its call."""
 
     name: str
     text: str
@@ -56,7 +56,7 @@ class PromptResult(Struct, frozen=True):
 
 
 class WriteContext(Struct):
-    """What a writer needs and reports: the offered tools, for the types of their parameters; and the ambiguities."""
+    """What a writer needs and reports: the offered tools with the types of their parameters, and the ambiguities."""
 
     offers: Offers
     ambiguities: list[str] = field(default_factory=list[str])
@@ -65,7 +65,7 @@ class WriteContext(Struct):
 WriteCalls = Callable[[Sequence[PromptCall], WriteContext], str]
 """Writes the calls of one turn."""
 
-# A JSON string, with the colon that makes it a key; white space; or one of the words that Python spells its own way.
+# A JSON string, with the colon that makes it a key; white space; or a word that Python spells differently.
 _TOKEN = re.compile(
     r'("[^"\\]*(?:\\.[^"\\]*)*")([ \t\r\n]*:)?|[ \t\r\n]+|true|false|null', re.DOTALL
 )
@@ -73,26 +73,26 @@ _PYTHON_WORDS = {"true": "True", "false": "False", "null": "None"}
 
 
 def text_value(source: Raw) -> str:
-    """A value for a tag: a string as its text, anything else as JSON."""
+    """Return a value for a tag: a string as its text, any other value as JSON."""
     value = bytes(source).decode("utf-8")
     return str(loads(value)) if value.startswith('"') else value
 
 
 def python_literal(source: Raw) -> str:
-    """A value as Python spells it."""
+    """Return a value as Python spells it."""
     return _TOKEN.sub(_as_python, bytes(source).decode("utf-8"))
 
 
 def _as_python(token: re.Match[str]) -> str:
     if token[1] is None:
         return _PYTHON_WORDS.get(token[0], token[0])
-    # JSON's escapes mean the same in Python, but for `\/` and for pairs of surrogates: written anew without them.
+    # JSON's escapes mean the same in Python, except `\/` and surrogate pairs: the string is rewritten without them.
     spelled = dumps_text(loads(token[1])).decode("utf-8") if "\\" in token[1] else token[1]
     return spelled + (token[2] or "")
 
 
 def marked_literal(source: Raw, mark: str, ambiguity: Callable[[str], None]) -> str:
-    """A value with its strings between marks and its keys bare, as the Gemma family spells it."""
+    """Return a value with its strings between marks and its keys bare, as the Gemma family spells it."""
 
     def spell(token: re.Match[str]) -> str:
         if token[1] is None:
@@ -100,7 +100,7 @@ def marked_literal(source: Raw, mark: str, ambiguity: Callable[[str], None]) -> 
         text = str(loads(token[1]))
         if token[2] is not None:
             if not text or not text.replace("_", "a").isalnum():
-                ambiguity(f"a key that is no word: {text[:40]!r}")
+                ambiguity(f"a key that is not a word: {text[:40]!r}")
             return text + ":"
         if mark in text:
             ambiguity(f"a text that contains {mark}")
@@ -114,7 +114,7 @@ _MISTRAL_IDS = IdLimits(pattern="[a-zA-Z0-9]", max_length=9, min_length=9)
 
 
 def json_calls(call: str, *, block: tuple[str, str] = ("", ""), between: str = "\n") -> WriteCalls:
-    """Calls by a template of one, with `%(name)s`, `%(arguments)s`, `%(number)d`, `%(mistral_id)s` or `%(kimi_id)s`."""
+    """Return a writer by the template of a call: `%(name)s`, `%(arguments)s`, `%(number)d`, `%(mistral_id)s`, `%(kimi_id)s`."""
 
     def write(written: PromptCall) -> str:
         return call % {
@@ -136,12 +136,12 @@ def mistral_id(call_id: str) -> str:
 
 
 def kimi_id(name: str, number: int) -> str:
-    """Kimi's ids name the tool and count the calls of the conversation."""
+    """Return Kimi's id, which names the tool and counts the calls of the conversation."""
     return f"functions.{name}:{number}"
 
 
 def python_calls(*, block: tuple[str, str], between: str = ", ") -> WriteCalls:
-    """`f(a=1, b="x")` for each call."""
+    """Return a writer of `f(a=1, b="x")` for each call."""
 
     def write_calls(calls: Sequence[PromptCall], context: WriteContext) -> str:
         return block[0] + between.join(_python_call(call, context) for call in calls) + block[1]
@@ -153,13 +153,13 @@ def _python_call(call: PromptCall, context: WriteContext) -> str:
     written: list[str] = []
     for key, value in as_object(call.arguments).items():
         if not key.isidentifier() or iskeyword(key):
-            context.ambiguities.append(f"a parameter that is no name: {key[:40]!r}")
+            context.ambiguities.append(f"a parameter that is not a Python name: {key[:40]!r}")
         written.append(f"{key}={python_literal(value)}")
     return f"{call.name}({', '.join(written)})"
 
 
 def marked_calls(*, mark: str, block: tuple[str, str]) -> WriteCalls:
-    """`call:f{k:<mark>text<mark>,n:42}` for each call, each in its own block."""
+    """Return a writer of `call:f{k:<mark>text<mark>,n:42}` for each call, each in its own block."""
 
     def write(call: PromptCall, context: WriteContext) -> str:
         # A lone surrogate can only be inside a string, where its escape means the same.
@@ -173,7 +173,7 @@ def marked_calls(*, mark: str, block: tuple[str, str]) -> WriteCalls:
     return write_calls
 
 
-# What keys may be made of, in every tag and attribute, beside letters and digits.
+# The characters besides letters and digits that a key may have in every tag and attribute.
 _KEY_MARKS = frozenset("_.$-")
 _TYPES_BY_FIRST: dict[bytes, JsonType] = {
     b'"': "string",
@@ -186,18 +186,18 @@ _TYPES_BY_FIRST: dict[bytes, JsonType] = {
 
 
 class Tags(Struct, frozen=True, kw_only=True):
-    """One format: what surrounds all calls of a turn, each call, and each value.
+    """One format: the text around all calls of a turn, around each call, and around each value.
 
     call: with `{name}`, and `{number}`, which counts the calls of the turn from 1. parameter: with `{key}`, and with
     `{type}` and `{is_string}` of its value.
-    between: what separates two calls.
-    marks: literals that no value may contain, `{name}` standing for that of the tool.
-    room: what surrounds each value, which a reader removes.
-    trims: a reader takes one line break off both ends of a value.
-    untyped: how a reader takes a value without a declared type; `markup`: as its tag says.
-    wrappers: keys that a reader takes for a wrapper of all arguments if they are alone and undeclared.
-    needs_required: a reader refuses calls that lack a required parameter; only_declared: and undeclared ones.
-    read: the reader of one call's text, for formats where the type of a value depends on all of it.
+    between: the text between two calls.
+    marks: literals that no value may contain; `{name}` is replaced by the name of the tool.
+    room: the text around each value, which a reader removes.
+    trims: a reader removes one line break from both ends of a value.
+    untyped: how a reader reads a value without a declared type; `markup`: as its tag declares.
+    wrappers: keys that a reader takes for a wrapper of all arguments if such a key is alone and undeclared.
+    needs_required: a reader refuses a call without a required parameter; only_declared: one with an undeclared parameter.
+    read: the reader of one call's text, for formats in which the type of a value depends on the whole text.
     """
 
     block: tuple[str, str] = ("", "")
@@ -250,7 +250,7 @@ class Tags(Struct, frozen=True, kw_only=True):
         return text
 
     def _spaced(self, value: str) -> str:
-        """A value that begins or ends with a line break gets others for the reader to take off."""
+        """Return the value; if it begins or ends with a line break, add others for the reader to remove."""
         if self.room or not self.trims or not _has_outer_break(value):
             return self.room + value + self.room
         return f"\n{value}\n"
@@ -260,7 +260,7 @@ class Tags(Struct, frozen=True, kw_only=True):
     ) -> Iterator[str]:
         alone = next(iter(arguments)) if len(arguments) == 1 else ""
         if alone in self.wrappers and alone not in offers.parameters(name):
-            yield "a parameter that looks like a wrapper of all"
+            yield "a parameter that looks like a wrapper of all arguments"
         if self.needs_required and not arguments.keys() >= set(offers.required(name)):
             yield "a required parameter is missing"
         if self.only_declared and not set(offers.parameters(name)) >= arguments.keys():
@@ -273,7 +273,7 @@ class Tags(Struct, frozen=True, kw_only=True):
 
     def _ambiguities_of_marks(self, name: str, key: str, value: str) -> Iterator[str]:
         if not key or not all(letter.isalnum() or letter in _KEY_MARKS for letter in key):
-            yield "a key that is no word"
+            yield "a key that is not a word"
         marks = (mark.replace("{name}", name) for mark in self.marks)
         found = next((mark for mark in marks if mark in value), None)
         if found is not None:
@@ -287,7 +287,7 @@ class Tags(Struct, frozen=True, kw_only=True):
             yield f"{json_type(source)} where the schema says {declared}"
 
     def _keeps_type(self, value: str, source: Raw, types: Types) -> bool:
-        """Whether a reader that goes by the schema reads the value as what it is."""
+        """Return whether a reader that uses the schema reads the value with its type."""
         kind = json_type(source)
         untyped: Untyped = "string"
         if self.untyped != "markup":
@@ -300,7 +300,7 @@ class Tags(Struct, frozen=True, kw_only=True):
 
 
 def json_type(source: Raw) -> JsonType:
-    """The JSON type of a value, from its source."""
+    """Return the JSON type of a value, from its source."""
     data = bytes(source)
     known = _TYPES_BY_FIRST.get(data[:1])
     if known is not None:
@@ -313,9 +313,9 @@ def _has_outer_break(value: str) -> bool:
 
 
 def _is_same(read: str, source: Raw) -> bool:
-    """Whether two sources are one JSON value."""
+    """Return whether two sources are one JSON value."""
     found = Raw(read.encode("utf-8", "backslashreplace"))
     if bytes(found) == bytes(source):
         return True
-    # 1 and 1.0 are one value, but not to a reader that wants an integer.
+    # 1 and 1.0 are one value, but not for a reader that expects an integer.
     return is_same_json(read, source_text(source)) and json_type(found) == json_type(source)

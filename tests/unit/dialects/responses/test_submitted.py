@@ -71,8 +71,12 @@ def test_a_tool_that_failed_gives_a_result_that_says_so(entry: dict[str, object]
         (b'{"outputs":[]}', "outputs", "outputs"),
         (submitted({"output": "x"}), "tool_outputs[0].tool_call_id", "id of a call"),
         (submitted({"call_id": "call_x", "output": "x"}), "tool_outputs[0].tool_call_id", "call_x"),
-        (submitted({"call_id": "call_a"}), "tool_outputs[0].output", "gave back"),
-        (submitted({"call_id": "call_a", "error": None}), "tool_outputs[0].output", "gave back"),
+        (submitted({"call_id": "call_a"}), "tool_outputs[0].output", "the output of the tool"),
+        (
+            submitted({"call_id": "call_a", "error": None}),
+            "tool_outputs[0].output",
+            "the output of the tool",
+        ),
         (submitted({"call_id": "call_a", "output": "x"}), "tool_outputs", "call_b"),
         (
             submitted({"call_id": "call_a", "output": "x"}, {"call_id": "call_a", "output": "y"}),

@@ -150,7 +150,7 @@ def test_a_value_that_the_format_cannot_say_is_noted_with_the_reason() -> None:
 @pytest.mark.parametrize(
     ("name", "arguments", "doubt"),
     [
-        ("qwen3_coder", '{"a>b": "x"}', "a key that is no word"),
+        ("qwen3_coder", '{"a>b": "x"}', "a key that is not a word"),
         ("qwen3_coder", '{"city": "x\\r"}', "half a line break"),
         ("anthropic", '{"city": 5}', "integer where the schema says string"),
         ("anthropic", '{"more": 5}', "integer where the schema says nothing"),
@@ -159,7 +159,7 @@ def test_a_value_that_the_format_cannot_say_is_noted_with_the_reason() -> None:
         ("use_tool", '{"city": " x "}', "depends on its context"),
         ("tool_tags", '{"more": "x"}', "does not declare"),
         ("minicpm", "{}", "a required parameter is missing"),
-        ("pythonic", '{"a-b": 1}', "a parameter that is no name"),
+        ("pythonic", '{"a-b": 1}', "a parameter that is not a Python name"),
         ("gemma4", '{"city": "<|\\"|>"}', "a text that contains"),
     ],
 )
