@@ -150,7 +150,7 @@ class ParsedToolCalls(Struct, frozen=True, kw_only=True):
 
 
 class _OpenPart(Struct):
-    """A part that has begun: its choice, and its text if the part is text of the first choice."""
+    """A part that has begun: its header, its choice, and the pieces of its input if it is a call."""
 
     header: Part
     choice: int

@@ -459,8 +459,9 @@ _Key = tuple[int, Dialect, str]
 
 
 class PayloadReader:
-    """dialect: the dialect of every payload, if the caller knows it; None recognises each by its shape.
+    """Reads payloads of any dialect.
 
+    dialect: the dialect of every payload, if the caller knows it; None: recognise each payload by its shape.
     failure: why only whole messages are read for the rest of this turn.
     """
 
