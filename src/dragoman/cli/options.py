@@ -10,7 +10,7 @@ from dragoman.inspection.recording import DialectName
 
 
 class Options(argparse.Namespace):
-    """One namespace for all commands; each reads the options that it declared. `run`: runs the command, returns its exit code."""
+    """One namespace for all commands; each reads the options that it declared. `run` returns the exit code."""
 
     run: "Callable[[Options], int]"
 

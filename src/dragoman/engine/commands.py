@@ -213,7 +213,7 @@ class _Script:
                 words.append(self._word())
                 change = self._note(words)
                 if change > 0 and (cases or closer):
-                    # This parser cannot tell a bracket that closes a pattern of `case` from one that closes the outer text.
+                    # This parser does not distinguish the bracket after a pattern of `case` from the closing one.
                     self._found.hide("it has a case within something else")
                 cases = max(cases + change, 0)
         else:
@@ -226,7 +226,7 @@ class _Script:
         self._depth -= 1
 
     def _sign(self, char: str, words: list[_Word]) -> None:
-        """Read a sign that stands between words."""
+        """Read a sign between words."""
         if char in _BLANKS:
             self._at += 1
         elif char == "#":
@@ -447,7 +447,7 @@ class _Script:
         return "".join(pieces), is_known
 
     def _expansion(self, *, is_in_quotes: bool) -> tuple[str, bool]:
-        """Parse an expansion that begins with a dollar or backquote. Returns its text, and whether the shell keeps it as text."""
+        """Parse an expansion that begins with a dollar or backquote. Returns its text, and whether the shell keeps that text."""
         text, begin = self._text, self._at
         after = text[begin + 1 : begin + 2]
         is_known = False

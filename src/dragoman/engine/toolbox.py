@@ -159,7 +159,7 @@ class LeftToCaller(Struct, frozen=True):
 
 
 class Refused(Struct, frozen=True):
-    """The call is not run; `text` tells the model why."""
+    """The call is not run; `text` says why, for the model."""
 
     text: str
 

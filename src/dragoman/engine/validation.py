@@ -65,7 +65,7 @@ def check_arguments(declaration: Declaration, text: str) -> str | None:
 
 
 def given_arguments(source: bytes, value: _Schema) -> _Schema:
-    """The arguments without nulls that stand for a missing value: see `without_nulls`."""
+    """The arguments without nulls that mean a missing value: see `without_nulls`."""
     try:
         return cast("_Schema", without_nulls(loads(source), value))
     except MalformedJson:

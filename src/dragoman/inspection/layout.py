@@ -361,7 +361,7 @@ def to_json(report: Report) -> bytes:
 
 
 def to_json_dump(reports: Iterable[tuple[Dumped, Report]]) -> bytes:
-    """The report of every answer in a dump, each as one line, with its request and upstream."""
+    """The reports of all answers in a dump as one JSON object, each with its request and upstream."""
     answers = [
         {"request_id": dumped.request_id, "upstream": dumped.upstream, **_fields(report)}
         for dumped, report in reports

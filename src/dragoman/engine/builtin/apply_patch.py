@@ -344,7 +344,7 @@ def _paths(arguments: PatchArguments) -> list[str]:
 
 
 class _File(Struct):
-    """One file of a patch: its content before and after (None: no file). `like`: the file whose permissions a new one gets."""
+    """One file of a patch: its content before and after (None: no file). `like`: the file whose permissions it gets."""
 
     path: str
     before: bytes | None

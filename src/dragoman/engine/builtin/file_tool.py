@@ -41,7 +41,7 @@ class FileTool(Struct, Generic[A], frozen=True, kw_only=True):
         )
 
     def subjects(self, call: Call) -> Sequence[Subject]:
-        """Each path of the call, both as written and with links resolved: a rule may name either, and a link must not evade it.
+        """Each path, both as written and with links resolved: a rule may name either, and a link must not evade it.
 
         Raises:
             ToolError: a path leads out of the root, or the arguments do not fit.

@@ -462,7 +462,7 @@ class _Receiver:
         for visit in self._visits:
             visit.cancel()
         if self._came.done() and not self._came.cancelled():
-            self._came.exception()  # mark it as retrieved, even if nobody waited for it
+            self._came.exception()  # mark the exception as retrieved, even if no task waited for it
         self._came.cancel()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -224,7 +224,7 @@ class Run:
         return toolbox
 
     def _keep_turn(self) -> None:
-        """Add an interrupted turn to the conversation, as far as it came."""
+        """Add the received part of an interrupted turn to the conversation."""
         if self._turn is not None:
             self._conversation.add_outcome(self._turn.conclude())
             self._turn = None

@@ -5,7 +5,7 @@ one reader         reads the answer into the inbox, with a limit on silence; own
 one task per call  starts the task of a tool and waits for it
 
 The inbox holds messages of the reader, the tools and the owner in the order in which they arrive. The number of reads in the
-inbox is limited: the reader waits while it is reached, so an observer that pauses also pauses the reading. The number of calls
+inbox is limited: the reader waits at the limit, so an observer that pauses also pauses the reading. The number of calls
 limits the other messages; reports of progress are dropped while many are waiting.
 """
 
