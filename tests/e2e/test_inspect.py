@@ -446,7 +446,7 @@ def test_output_that_cannot_be_written_is_one_line() -> None:
             check=False,
         )
     assert done.returncode == 2
-    assert done.stderr == b"dragoman: expected to write the output: No space left on device\n"
+    assert done.stderr == b"dragoman: the output cannot be written: No space left on device\n"
 
 
 @pytest.fixture

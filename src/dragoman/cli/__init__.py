@@ -1,6 +1,7 @@
-"""The `dragoman` command: its parser, its commands and what happens to its errors.
+"""The `dragoman` command: its parser, its commands and the handling of its errors.
 
-A command is a module of this package: it adds its options to its parser and sets `run`, from options to an exit code.
+A command is a module of this package: it adds its options to its parser and sets `run`, which takes options and returns an
+exit code.
 Commands read input and write output; other packages compute. Commands that need the gateway import it when they run, so that
 the others work without its dependencies.
 
@@ -28,7 +29,7 @@ __all__ = ("main",)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line and give its exit code."""
+    """Run the command line and return its exit code."""
     options = _make_parser().parse_args(argv, Options())
     try:
         code = options.run(options)
@@ -50,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return CANNOT_WORK
     except OSError as error:
         discard_output()
-        complain([f"expected to write the output: {error.strerror or error}"])
+        complain([f"the output cannot be written: {error.strerror or error}"])
         return CANNOT_WORK
     return code
 

@@ -1,4 +1,4 @@
-"""`dragoman check`: whether the configuration is valid, its effective settings, and whether the upstreams answer."""
+"""`dragoman check`: validates the configuration, shows its effective settings, and checks that the upstreams answer."""
 
 import argparse
 import asyncio
@@ -42,7 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def _check(options: Options) -> int:
     untrusted: list[FoundFile] = []
-    # Reading the file starts nothing and sends nothing, so no trust is needed to look at it.
+    # With `--offline` the file starts nothing and sends nothing, so showing it needs no trust.
     on_found = _noted(untrusted) if options.offline else ask_for_trust
     settings = settings_of(options, on_found)
     check_surroundings(settings, os.environ)

@@ -1,4 +1,4 @@
-"""`dragoman connect`: what to paste into a client."""
+"""`dragoman connect`: prints the configuration to paste into a client."""
 
 import argparse
 import os

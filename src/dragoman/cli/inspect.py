@@ -20,7 +20,7 @@ from dragoman.inspection.layout import (
 from dragoman.inspection.recording import DialectName, recognise, rewrite
 from dragoman.inspection.report import Dumped, examine, examine_dumped, open_dump
 
-_MAX_INPUT = 1024 * 1024 * 1024  # it is held in memory; recorded answers have megabytes
+_MAX_INPUT = 1024 * 1024 * 1024  # the input is held in memory; recorded answers have megabytes
 _READ_SIZE = 1024 * 1024
 _PIPED_WIDTH = 100
 _MAX_WIDTH = 120  # longer lines are hard to read on any terminal
@@ -78,7 +78,7 @@ def _inspect(options: Options) -> int:
 
 
 def _inspect_dump(dumped: tuple[Dumped, ...], options: Options, source: str) -> int:
-    """The same for every answer of a dump."""
+    """Inspect every answer of a dump."""
     if options.target is not None:
         raise RequestRefused(f"expected one answer to rewrite, got a dump of {len(dumped)}")
     reports = [(answer, examine_dumped(answer)) for answer in dumped]
@@ -104,7 +104,7 @@ def _read(file: str | None) -> bytes:
     """The whole input.
 
     Raises:
-        RequestRefused: there is none, or it cannot be read.
+        RequestRefused: there is no input, or it cannot be read.
     """
     if file is None and sys.stdin.isatty():
         raise RequestRefused("expected a FILE, or a recording piped in; got neither")

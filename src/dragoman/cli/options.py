@@ -1,4 +1,4 @@
-"""The options of all commands, those that say how to serve, and the settings they lead to."""
+"""The options of all commands, the options for serving, and the settings that result from them."""
 
 import argparse
 import os
@@ -10,7 +10,7 @@ from dragoman.inspection.recording import DialectName
 
 
 class Options(argparse.Namespace):
-    """One namespace for all commands; each reads the options that it declared. `run`: from options to an exit code."""
+    """One namespace for all commands; each reads the options that it declared. `run` returns the exit code."""
 
     run: "Callable[[Options], int]"
 
@@ -67,7 +67,7 @@ def add_config_option(parser: argparse.ArgumentParser) -> None:
 
 
 def add_serving_options(parser: argparse.ArgumentParser) -> None:
-    """Everything that overrides the file and the environment."""
+    """Add the options that override the file and the environment."""
     add_config_option(parser)
     parser.add_argument("--host", help="the address to listen on (default: 127.0.0.1)")
     parser.add_argument("--port", type=int, help="the port to listen on (default: 8787)")
@@ -83,10 +83,10 @@ def add_serving_options(parser: argparse.ArgumentParser) -> None:
 
 
 def settings_of(options: Options, on_found: OnFound) -> Settings:
-    """What the file, the environment and the options say together. `on_found`: see `config.read.load_settings`.
+    """The settings from the file, the environment and the options. `on_found`: see `config.read.load_settings`.
 
     Raises:
-        ConfigError: it cannot work, or the file is not trusted.
+        ConfigError: the settings cannot work, or the file is not trusted.
     """
     flags = Flags(
         host=options.host,

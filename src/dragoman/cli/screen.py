@@ -1,4 +1,4 @@
-"""Writing to standard output and standard error, complete, safe for a terminal, with colours on one; and exit codes."""
+"""Writes to standard output and standard error: completely, safe for a terminal, in colour on a terminal. And exit codes."""
 
 import os
 import sys
@@ -10,8 +10,8 @@ from dragoman.inspection.layout import Line, Style, plain
 from dragoman.inspection.terminal_text import visible_line
 
 CLEAN, PROBLEMS, CANNOT_WORK = 0, 1, 2
-INTERRUPTED = 130  # as a shell reports a process ended by SIGINT,
-BROKEN_PIPE = 141  # and by SIGPIPE
+INTERRUPTED = 130  # the code by which shells report a process ended by SIGINT
+BROKEN_PIPE = 141  # the code for SIGPIPE
 
 _COLOURS: dict[Style, str] = {
     "plain": "",
@@ -28,7 +28,7 @@ def write(data: bytes) -> None:
     sys.stdout.flush()
     rest = memoryview(data)
     while rest:
-        # With PYTHONUNBUFFERED the file is raw, and one write to a pipe may take only a part.
+        # With PYTHONUNBUFFERED the file is raw, and one write to a pipe may write only a part.
         rest = rest[sys.stdout.buffer.write(rest) :]
     sys.stdout.buffer.flush()
 
@@ -40,7 +40,7 @@ def show(lines: Sequence[Line]) -> None:
 
 
 def is_attended() -> bool:
-    """Whether a person can be asked: standard input is a terminal, and so is one of the outputs."""
+    """Whether a person can be asked: standard input is a terminal, and so is standard output or standard error."""
     try:
         return sys.stdin.isatty() and (sys.stdout.isatty() or sys.stderr.isatty())
     except (AttributeError, ValueError):  # closed before the program started
@@ -48,7 +48,7 @@ def is_attended() -> bool:
 
 
 def discard_typed(descriptor: int) -> None:
-    """Discard what was typed on a terminal before a question: it answers another one, or none."""
+    """Discard input that was typed on a terminal before a question: it is not an answer to this question."""
     with suppress(ImportError, OSError):
         import termios  # noqa: PLC0415 - not on every system
 
@@ -77,7 +77,7 @@ def _paint(lines: Iterable[Line]) -> str | None:
     """The lines in colours; None if rich is not installed."""
     try:
         from rich.console import Console  # noqa: PLC0415 - optional, and slow to import
-        from rich.text import Text  # noqa: PLC0415 - the same
+        from rich.text import Text  # noqa: PLC0415 - optional, and slow to import
     except ImportError:
         return None
     text = Text("\n", end="").join(

@@ -1,6 +1,6 @@
-"""`dragoman serve`: the gateway, until a signal ends it.
+"""`dragoman serve`: runs the gateway until a signal ends it.
 
-When it starts it says where it is, where requests go, and what to paste into clients. Never a key.
+At the start it prints its address, where requests go, and what to paste into clients. It never prints a key.
 """
 
 import argparse
@@ -39,14 +39,14 @@ def _serve(options: Options) -> int:
     from dragoman.server.run import serve  # noqa: PLC0415 - needs the gateway's dependencies
 
     def announce(url: str) -> None:
-        if settings.log.format != "json":  # then every line is read by a machine
+        if settings.log.format != "json":  # in a JSON log, a program reads every line
             show(start_message(settings, url))
 
     return serve(settings, announce)
 
 
 def start_message(settings: Settings, url: str | None = None) -> Sequence[Line]:
-    """The lines. `url`: where the gateway really listens, if that is not what the settings say (port 0)."""
+    """The lines printed at the start. `url`: the address of the gateway if it differs from the settings (port 0)."""
     access = access_of(settings, url)
     host = settings.server.host
     elsewhere = "" if is_loopback(host) else f"  (listens on {visible_line(host)})"

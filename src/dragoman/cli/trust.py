@@ -1,6 +1,6 @@
-"""`dragoman trust`, and the question whether a configuration is trusted that merely lies in the folder.
+"""`dragoman trust`, and the question whether to trust a configuration that was found in the folder and named by no option.
 
-`serve`, `check`, `run` and `connect` ask it here. What needs trust, and how it is remembered, is in `config.trust`.
+`serve`, `check`, `run` and `connect` ask this question here. `config.trust` decides what needs trust, and remembers it.
 """
 
 import argparse
@@ -21,23 +21,23 @@ from dragoman.inspection.terminal_text import visible_line
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
-        "Shows what the file would start, send and write, and remembers that it may, until it changes. "
+        "Shows what the file would start, send and write, and remembers your trust until the file changes. "
         "Exit code: 0 remembered, 2 there is no such file, or it cannot be read."
     )
     parser.add_argument(
         "folder", nargs="?", default=".", metavar="FOLDER", help="where the file is (default: here)"
     )
     parser.add_argument(
-        "--forget", action="store_true", help="trust the file in this folder no longer"
+        "--forget", action="store_true", help="stop trusting the file in this folder"
     )
     parser.set_defaults(run=_trust)
 
 
 def ask_for_trust(file: FoundFile, environ: Mapping[str, str]) -> None:
-    """Ask whoever is at the terminal, once for each content of the file; where nobody is, refuse.
+    """Ask the person at the terminal, once for each content of the file; refuse the file if there is no person.
 
     Raises:
-        ConfigError: it is not trusted.
+        ConfigError: the file is not trusted.
     """
     trusted = Trusted(environ)
     if trusted.has(file):
@@ -49,17 +49,17 @@ def ask_for_trust(file: FoundFile, environ: Mapping[str, str]) -> None:
 
 
 def ask_for_trust_in_server(file: FoundFile, environ: Mapping[str, str]) -> None:
-    """The same, if the file says where the gateway is: for who only prints that.
+    """Ask only if the file sets the gateway's address: for a command that only prints that address.
 
     Raises:
-        ConfigError: it is not trusted.
+        ConfigError: the file is not trusted.
     """
     if any(claim.where.startswith("server.") for claim in file.claims):
         ask_for_trust(file, environ)
 
 
 def _is_granted(file: FoundFile, *, has_changed: bool) -> bool:
-    since = "has changed since you trusted it" if has_changed else "lies in this folder, unnamed"
+    since = "has changed since you trusted it" if has_changed else "was found in this folder"
     screen = sys.stderr if sys.stderr.isatty() else sys.stdout
     print(f"{visible_line(str(file.path))} {since}. It would:", file=screen)
     for claim in file.claims:
@@ -72,7 +72,7 @@ def _is_granted(file: FoundFile, *, has_changed: bool) -> bool:
 
 def _trust(options: Options) -> int:
     trusted = Trusted(os.environ)
-    if options.forget:  # whatever the file is by now
+    if options.forget:  # also if the file has changed or no longer exists
         forgotten = FoundFile(Path(options.folder) / CONFIG_FILE, b"")
         trusted.remove(forgotten)
         show(((Span(f"{visible_line(forgotten.place)} is not trusted"),),))
@@ -91,14 +91,14 @@ def _claims(file: FoundFile) -> tuple[Line, ...]:
 
 
 def _found(folder: Path) -> FoundFile:
-    """The file in a folder, with what it would do; without claims where it needs no trust.
+    """The file in a folder, with claims for what it would do; without claims if it needs no trust.
 
     Raises:
-        ConfigError: there is none, or it cannot work.
+        ConfigError: there is no such file, or it cannot work.
     """
     file = folder / CONFIG_FILE
     if not file.exists():
-        raise ConfigError(f"expected a {CONFIG_FILE} in {folder}, there is none")
+        raise ConfigError(f"expected a {CONFIG_FILE} in {folder}, found none")
     seen: list[FoundFile] = []
     load_settings(file, os.environ, on_found=lambda each, _: seen.append(each), is_named=False)
     return seen[0] if seen else FoundFile(file, b"")

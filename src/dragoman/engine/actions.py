@@ -1,4 +1,4 @@
-"""What goes into a turn beside the events of the answer, what it decides for its runner to do, and what it amounts to."""
+"""The inputs of a turn beside the events of the answer, the actions that a turn orders from its runner, and its outcome."""
 
 from msgspec import Struct
 
@@ -13,8 +13,8 @@ from dragoman.model.request import Turn
 class TurnOutcome(Struct, frozen=True, kw_only=True):
     """One answer and all its calls.
 
-    calls: those the model made, whoever runs them, without the provider's own.
-    end: why the run ends after it; None: the run goes on.
+    calls: every call of the model, whoever runs it, except those that the provider runs.
+    end: why the run ends after this turn; None: the run goes on.
     """
 
     turns: tuple[Turn, ...] = ()
@@ -35,7 +35,7 @@ class RunCall(Struct, frozen=True):
 
 
 class SettleCall(Struct, frozen=True):
-    """The call has its result; the observer is informed."""
+    """The call has its result: inform the observer."""
 
     number: int
     call: Call
@@ -64,7 +64,7 @@ Action = RunCall | SettleCall | AbortCall | CloseStream | EndTurn
 
 
 class Settled(Struct, frozen=True, kw_only=True):
-    """How a call that was run has ended. An aborted one has no content: the turn knows the reason.
+    """How a call that was run has ended. An aborted call has no content: the turn knows why it was aborted.
 
     is_stuck: the tool did not stop when it was cancelled. fatal: why nothing more can be done in this conversation.
     """
@@ -79,7 +79,7 @@ class Settled(Struct, frozen=True, kw_only=True):
 
 
 class Stopped(Struct, frozen=True):
-    """End the turn now. `by`: the call that caused it, which has ended by itself."""
+    """End the turn now. `by`: the call that caused the stop; it has ended by itself."""
 
     reason: RunEnd
     error: ErrorInfo | None = None

@@ -1,4 +1,4 @@
-"""Which calls may be run: allowed, asked for, or denied, by the rules of a policy.
+"""Decides by the rules of a policy whether a call is allowed, needs approval, or is denied.
 
     # policy.toml
     default = "ask"
@@ -7,7 +7,7 @@
     deny = ["shell: rm *", "edit: .git/**", "mail__*"]
 
 A rule is a tool's name, with or without wildcards, or a name and a pattern for the subject of the call: the command of a
-shell, the path of a file tool, the arguments as they came for any other tool. Tools of MCP servers are `server__tool`. A rule
+shell, the path of a file tool, the unparsed arguments of any other tool. Tools of MCP servers are `server__tool`. A rule
 for `write` also applies to `edit` and `apply_patch`. Deny wins over ask, ask over allow. Without a matching rule, tools that
 only read are allowed and everything else gets `default`.
 
@@ -30,9 +30,9 @@ from dragoman.model.parts import Call
 Verdict = Literal["allow", "ask", "deny"]
 
 READING_TOOLS = frozenset(("read", "glob", "grep"))
-"""They read files below the root and change nothing."""
+"""The tools that read files below the root and change nothing."""
 BUILTIN_NAMES = frozenset((*READING_TOOLS, "write", "edit", "apply_patch", "shell"))
-"""The tools of the terminal agent; a rule for a name that is nearly one of them is a typing error."""
+"""The tools of the terminal agent. A rule whose name is similar to one of them is a typing error."""
 
 # A rule for `write` applies to every tool that writes files, and one for `shell` to every way to run a command.
 _ALSO = {"edit": "write", "apply_patch": "write", "local_shell": "shell"}
@@ -40,7 +40,7 @@ _STRICTNESS: Mapping[Verdict, int] = {"allow": 0, "ask": 1, "deny": 2}
 
 
 class Subject(Struct, frozen=True):
-    """What a call acts on, for a rule to match: a path below the root, a command, or the input as it came."""
+    """What a call acts on, for a rule to match: a path below the root, a command, or the unparsed input."""
 
     kind: Literal["path", "command", "input"]
     text: str
@@ -108,7 +108,7 @@ class Rule(Struct, frozen=True):
 
 
 def _is_clear(text: str, glob: TextGlob) -> bool:
-    """Whether a pattern with a wildcard may allow a command: it is a single command, and it is fully determined.
+    """Whether a pattern with a wildcard may allow a command: the text is a single command, and all its words are known.
 
     A program that runs a text or a file must be named by the pattern.
     """
@@ -121,9 +121,10 @@ def _is_clear(text: str, glob: TextGlob) -> bool:
 
 
 class Judgement(Struct, frozen=True):
-    """The verdict of the policy, and its rule; no rule: the default.
+    """The verdict of the policy, and the rule that decided; no rule: the default.
 
-    unseen: why a rule that denies or asks might apply unseen. may_be_denied: a rule that denies might.
+    unseen: why a rule that denies or asks might match a part of the command that cannot be determined.
+    may_be_denied: a rule that denies might match such a part.
     """
 
     verdict: Verdict
@@ -171,7 +172,7 @@ class Policy(Struct, frozen=True, kw_only=True):
         )
 
     def unused(self, tools: Iterable[str]) -> tuple[Rule, ...]:
-        """The rules that name none of these tools: the author of the policy should know."""
+        """The rules that name none of these tools, for a warning to the author of the policy."""
         names = tuple(tools)
         rules = (*self.deny, *self.ask, *self.allow)
         return tuple(rule for rule in rules if not any(map(rule.names, names)))

@@ -1,4 +1,4 @@
-"""Which commands a shell command line runs, and whether that can be determined at all.
+"""Determines which commands a shell command line runs, and reports when they cannot be determined.
 
 This parser of bash's grammar errs on the safe side. It may report a command that is not run (every word after `sudo` could be
 one), and it says when it cannot determine which commands are run: `FoundCommands.hidden`. That is so for a name built from variables,
@@ -32,13 +32,13 @@ from dragoman.engine.programs import (
     WRAPPERS,
 )
 
-# The kernel accepts no longer one; the rest is not examined.
+# The kernel accepts no longer command. A longer text is not examined.
 MAX_COMMAND = 131_072
 # Nobody writes so many levels of quotes and substitutions by hand.
 MAX_NESTED = 12
 # Nested scripts are parsed again; a command that needs this much work is suspicious.
 MAX_WORK = 8 * MAX_COMMAND
-# `sudo -u me env A=b nice -n 5 timeout 10 …`: beyond this it is not followed.
+# Wrappers are followed up to this many words: `sudo -u me env A=b nice -n 5 timeout 10 …`.
 MAX_WRAPPED = 40
 # Characters that are reported from each word after a wrapper on: no pattern for a command needs more.
 MAX_LOOKED_AT = 200
@@ -122,7 +122,7 @@ def find_commands(command: str) -> FoundCommands:
 
 
 class _Found:
-    """What was found so far. The first reason counts."""
+    """The commands found so far, and why others cannot be determined. Only the first reason is kept."""
 
     def __init__(self) -> None:
         self.commands: dict[str, None] = {}
@@ -131,14 +131,14 @@ class _Found:
         self.opaque = ""
         self.bodies: list[str] = []  # of here-documents and here-strings
         self.reads_input = False  # some shell runs its standard input
-        self.scripts: set[str] = set()  # those that were looked at
-        self.work = 0  # characters that were looked at
+        self.scripts: set[str] = set()  # the scripts that were parsed
+        self.work = 0  # characters that were parsed
 
     def hide(self, reason: str) -> None:
         self.hidden = self.hidden or reason
 
     def read_script(self, text: str, depth: int) -> None:
-        """Look at a text that a shell runs, once."""
+        """Parse a text that a shell runs, unless it was parsed before."""
         if text not in self.scripts:
             self.scripts.add(text)
             _Script(text, self, depth).read_all()
@@ -148,7 +148,7 @@ class _Found:
 
 
 class _Word(Struct):
-    """A word without its quotes. `known`: how many of its characters are what the shell will see; -1: all."""
+    """A word without its quotes. `known`: how many of its first characters the shell will not change; -1: all."""
 
     text: str
     known: int = -1
@@ -160,7 +160,7 @@ class _Word(Struct):
 
     @property
     def plain(self) -> str:
-        """The text where it can be a word of the grammar, else nothing."""
+        """The text if the word can be a reserved word of the grammar, else an empty text."""
         return "" if self.is_quoted or not self.is_literal else self.text
 
 
@@ -172,8 +172,8 @@ class _Script:
         self._found = found
         self._depth = depth
         self._at = 0
-        self._is_redirected = False  # the command that is being read
-        self._has_test = False  # some `[[` was read
+        self._is_redirected = False  # the current command has a redirection
+        self._has_test = False  # the text has a `[[`
         self._documents: list[
             tuple[str, bool, bool]
         ] = []  # here-documents whose text follows the line
@@ -213,7 +213,7 @@ class _Script:
                 words.append(self._word())
                 change = self._note(words)
                 if change > 0 and (cases or closer):
-                    # Which bracket ends what is more than is followed here.
+                    # This parser does not distinguish the bracket after a pattern of `case` from the closing one.
                     self._found.hide("it has a case within something else")
                 cases = max(cases + change, 0)
         else:
@@ -226,7 +226,7 @@ class _Script:
         self._depth -= 1
 
     def _sign(self, char: str, words: list[_Word]) -> None:
-        """Read a sign that stands between words."""
+        """Read a sign between words."""
         if char in _BLANKS:
             self._at += 1
         elif char == "#":
@@ -246,10 +246,10 @@ class _Script:
         self._at = len(self._text) if end < 0 else end
 
     def _note(self, words: list[_Word]) -> int:
-        """What the last word changes in how the next are read; whether it opens or closes a `case`."""
+        """Note what the last word changes for the next words. Returns 1 if it opens a `case`, -1 if it closes one, else 0."""
         if words[-1].text == "[[":
             self._test()
-        # After a redirection nothing is a word of the grammar; nobody writes so many of them before a command.
+        # After a redirection no word is reserved; and no real command has so many reserved words before it.
         if self._is_redirected or len(words) > MAX_RESERVED:
             return 0
         if not all(word.plain in _RESERVED for word in words[:-1]):
@@ -273,9 +273,10 @@ class _Script:
         self._commands(")")
 
     def _test(self) -> None:
-        """Parse `[[ … ]]` as a command like any other, as a shell without it does: `sh` may be one.
+        """Parse `[[ … ]]` as a command like any other, because `sh` may be a shell without `[[`.
 
-        What differs in bash is hidden: comparisons of numbers, and patterns in which `#` begins no comment.
+        Text that bash reads differently is reported as hidden: comparisons of numbers, and patterns in which `#` begins no
+        comment.
         """
         if self._has_test:
             return
@@ -326,7 +327,7 @@ class _Script:
             return
         self._is_redirected = True
         sign = re.compile(r"<<<|<<-?|&>>?|[<>][&|>]*&?|&").match(text, self._at)
-        assert sign is not None  # noqa: S101 -- the caller has seen its first character
+        assert sign is not None  # noqa: S101 -- the caller checked the first character
         self._at = sign.end()
         while self._at < len(text) and (
             text[self._at] in _BLANKS or text.startswith("\\\n", self._at)
@@ -446,7 +447,7 @@ class _Script:
         return "".join(pieces), is_known
 
     def _expansion(self, *, is_in_quotes: bool) -> tuple[str, bool]:
-        """Parse what begins with a dollar or backquote. Returns its text, and whether the shell will see the same text."""
+        """Parse an expansion that begins with a dollar or backquote. Returns its text, and whether the shell keeps that text."""
         text, begin = self._text, self._at
         after = text[begin + 1 : begin + 2]
         is_known = False
@@ -635,7 +636,7 @@ class _Command:
                 self._found.read_script(word.text, self._depth + 1)
 
     def _wrapper(self, base: str) -> None:
-        """Any of the words after it may be the command, and any of them a script."""
+        """A wrapper: any of the words after it may be the command, and any of them a script."""
         words, found = self._words, self._found
         if len(words) > MAX_WRAPPED and base != "find":
             found.hide("it has too many words to be looked at")
@@ -655,7 +656,7 @@ class _Command:
             self._look_into(rest)
 
     def _check_wrapped(self, base: str) -> None:
-        """Whether the words up to the command are there to be read."""
+        """Report as hidden a wrapped command that is built from input or variables."""
         words, found = self._words, self._found
         if base in ("xargs", "parallel") and any(REPLACES.match(word.text) for word in words[1:]):
             found.hide(f"{base} puts its input into the command")
@@ -718,5 +719,5 @@ def _may_evaluate(base: str, word: _Word) -> bool:
 
 
 def _shown(text: str) -> str:
-    """A word as rules write it: as it is, or in quotes if it would be several words."""
+    """A word as rules write it: in quotes if it has blanks, else unchanged."""
     return text if text and not any(char.isspace() for char in text) else shlex.quote(text)

@@ -1,6 +1,6 @@
 """Compaction: when a conversation has grown too long, the model's own summary replaces its older turns.
 
-A policy decides when, and which turns; the runner asks the model and inserts the summary. The rules of the default policy:
+A policy decides when to compact, and which turns; the runner asks the model and inserts the summary. The default policy:
 
 - the head (system texts at the beginning) stays as it is;
 - the newest turns stay, and so does every call that has no result yet;
@@ -103,7 +103,7 @@ def _has_calls(turn: Turn) -> bool:
 
 
 def _first_open(turns: Sequence[Turn]) -> int:
-    """The index of the first turn with a call that has no result; the number of turns if there is none."""
+    """The index of the first turn with a call that has no result; the number of turns if every call has one."""
     answered = {part.call_id for turn in turns for part in turn.parts if isinstance(part, Result)}
     for number, turn in enumerate(turns):
         for part in turn.parts:

@@ -1,8 +1,8 @@
-"""A run from answer to answer: the next request, the sum of all answers, whether another request may follow, and when an
-answer that broke off is requested again.
+"""A run from answer to answer: builds the next request, adds up all answers, and decides whether another request may follow
+and when an answer that broke off is requested again.
 
-The limits on turns, on tokens and on a model that repeats itself are checked here. The limit on time is in `run`, which
-aborts what is running. Pure: random numbers and times are arguments.
+This module checks the limits on turns, on tokens and on a model that repeats itself. `run` checks the limit on time and
+aborts running calls. Pure: random numbers and times are arguments.
 """
 
 from collections.abc import Iterable
@@ -27,7 +27,7 @@ class CallRepeats:
 
     Two calls are the same if their names are and their arguments are the same values, whatever their order and spacing. Each
     answer counts a call once. A call that was never made before is progress and resets the counts. So reading the same
-    thing between different steps is no repetition, and a cycle of several calls is one.
+    file between different steps is not a repetition, but a cycle of several calls is.
     """
 
     __slots__ = ("_counts", "_seen")
@@ -54,7 +54,7 @@ def signature(call: Call) -> bytes:
 
 
 def exceeded(settings: EngineSettings, *, turns: int, tokens: int, repeats: int) -> RunEnd | None:
-    """The limit that forbids another request; None: there may be one."""
+    """The limit that forbids another request; None if another request is allowed."""
     if settings.max_repeats is not None and repeats >= settings.max_repeats:
         return "no_progress"
     if settings.max_tokens is not None and tokens >= settings.max_tokens:
@@ -68,7 +68,7 @@ _FREE = ToolChoice(mode="auto")
 
 
 class RunConversation:
-    """The turns so far. Those of the request stay as they came; those that are added can always be sent again."""
+    """The turns so far. The turns of the request stay unchanged; the turns added here can always be sent again."""
 
     def __init__(self, request: Request, settings: EngineSettings) -> None:
         self.turns: tuple[Turn, ...] = ()
@@ -97,7 +97,7 @@ class RunConversation:
         self.total = add_usage(self.total, usage)
 
     def add_outcome(self, answer: TurnOutcome) -> RunEnd | None:
-        """Add an answer and its calls. Returns why the run ends with it, or None."""
+        """Add an answer and its calls. Returns why the run ends with this answer, or None."""
         self._add(answer.turns)
         self.count_usage(answer.usage)
         self._tokens = token_count(answer.usage)
@@ -107,7 +107,7 @@ class RunConversation:
         if answer.calls:
             self._drop_forced_choice()
         elif answer.finish != "pause":
-            # A provider that pauses wants to go on: it expects a request with its answer so far.
+            # A provider that pauses its answer expects another request that contains the answer so far.
             return "answered"
         return exceeded(
             self._settings,
@@ -117,7 +117,7 @@ class RunConversation:
         )
 
     def plan_compaction(self, *, is_full: bool = False) -> Compaction | None:
-        """The plan if the conversation has become too long. Plans once per answer.
+        """The plan to compact a conversation that has become too long, else None. Plans once per answer.
 
         is_full: the model refused the request as too long.
         """
@@ -128,7 +128,7 @@ class RunConversation:
         return policy.plan(self.turns, None if is_full else tokens)
 
     def compact(self, plan: Compaction, summary: str) -> Compacted:
-        """Put the summary in place of the turns that it summarises."""
+        """Replace the summarised turns with the summary."""
         before = len(self.turns)
         self.turns = plan.turns(summary)
         return Compacted(
@@ -142,7 +142,7 @@ class RunConversation:
         )
 
     def _drop_forced_choice(self) -> None:
-        """The forced call was made. If the choice stayed, the model could never give a final answer."""
+        """Reset the tool choice after the forced call: otherwise the model could never give a final answer."""
         choice = self._request.tool_choice
         if choice is None:
             return
@@ -152,12 +152,12 @@ class RunConversation:
             self._request = replace(self._request, tool_choice=replace(choice, required=False))
 
 
-# What may be over in a moment. The others (keys, quota, a request that is refused) would fail again.
+# Errors that may pass. After the others (keys, quota, a request that is refused) a retry would fail again.
 _PASSING: frozenset[ErrorKind] = frozenset(
     ("rate_limit", "overloaded", "timeout", "truncated", "upstream", "server", "protocol")
 )
 
-# Statuses that say the request is at fault, whatever the kind.
+# Statuses of a request that is itself wrong, whatever the kind of the error.
 _FINAL_STATUSES = frozenset((400, 401, 403, 404, 413, 422))
 
 
@@ -166,8 +166,8 @@ def retry_after(
 ) -> float | None:
     """Seconds to wait before the request is sent again after the `attempt`-th try (from 1); None: not again.
 
-    Only for an answer of which no call was started: a tool that ran has changed the world, and the model would call it again.
-    jitter: a random fraction from 0 up to 1; the wait is between half and the whole of what is due.
+    Only for an answer of which no call was started: the model would repeat a call whose effects have already happened.
+    jitter: a random fraction from 0 up to 1; the wait is between half of the computed delay and all of it.
     """
     may_pass = error.kind in _PASSING and error.status not in _FINAL_STATUSES
     if attempt > settings.retries or not may_pass:

@@ -63,7 +63,7 @@ class CallReported(Struct, frozen=True, gc=False, tag_field="type", tag="call_re
 
 
 class CallSettled(Struct, frozen=True, gc=False, tag_field="type", tag="call_settled"):
-    """`elapsed`: seconds from its start; 0 for one that never started."""
+    """A call has its result. `elapsed`: seconds from its start; 0 for a call that never started."""
 
     turn: int
     call: Call

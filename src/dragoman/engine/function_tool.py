@@ -74,7 +74,7 @@ class ToolArguments(Struct, Generic[S], frozen=True):
         """Decode the arguments of one call. No text at all is an empty object.
 
         Raises:
-            ToolError: they do not fit the tool.
+            ToolError: the arguments do not fit the tool.
         """
         try:
             return self.decode(
@@ -85,7 +85,7 @@ class ToolArguments(Struct, Generic[S], frozen=True):
             raise ToolError(f"{name} cannot take these arguments: {error}") from error
 
     def _without_nulls(self, text: str) -> str:
-        """The arguments without nulls that stand for a missing value: there the default counts."""
+        """The arguments without nulls for members that have a default, so that the default applies."""
         schema = self.declaration.schema
         if "null" not in text or schema is None:
             return text
@@ -161,7 +161,7 @@ def _refuse_unfit(parameter: inspect.Parameter, hints: dict[str, object], called
 
 
 def _check_parameter_type(parameter: inspect.Parameter, kind: object, called: str) -> None:
-    """Check each parameter by itself first, so that the error names it."""
+    """Check one parameter by itself, so that the error names it."""
     try:
         schema_of(kind)
         decoder_of(record_type("one", [(parameter.name, kind, REQUIRED)]))
@@ -238,7 +238,7 @@ class FunctionTool(Generic[P, R]):
     """A function as a tool. It can still be called as a function.
 
     Raises:
-        ConfigError: it cannot be described to a model.
+        ConfigError: the function cannot be described to a model.
     """
 
     def __init__(
@@ -280,7 +280,7 @@ class FunctionTool(Generic[P, R]):
         """The function with the arguments of one call.
 
         Raises:
-            ToolError: they do not fit the function.
+            ToolError: the arguments do not fit the function.
         """
         values = self._arguments.read(invocation.call.input)
         positional: list[object] = []
@@ -324,8 +324,8 @@ def tool(
         function: the function, if the decorator is used without arguments
         name: replaces the function's name
         description: replaces the docstring's first paragraph
-        parallel: it may run beside other parallel tools
-        timeout: seconds it may take
+        parallel: whether the tool may run beside other parallel tools
+        timeout: seconds a call may take
 
     Raises:
         ConfigError: a parameter cannot be described to a model.
@@ -343,7 +343,7 @@ def output_of(value: object) -> Output:
     """The return value of a function as a tool's output.
 
     Raises:
-        ToolError: it is neither text nor an image, and JSON cannot express it.
+        ToolError: the value is neither text nor an image, and JSON cannot express it.
     """
     match value:
         case Output():

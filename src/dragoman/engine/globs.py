@@ -1,4 +1,4 @@
-"""Patterns with wildcards, matched in time proportional to the length of the pattern times that of the text, at most.
+"""Patterns with wildcards. Matching takes at most time proportional to the length of the pattern times that of the text.
 
 There are patterns for paths and patterns for text. In a path `*` and `?` stop at `/`, and a segment `**` matches any number of
 segments; in text `*` matches anything. `[abc]`, `[a-z]` and `[!a]` match one character, `{one,other}` is a choice, and a
@@ -64,7 +64,7 @@ class TextGlob(Struct, frozen=True):
 
     @property
     def is_literal(self) -> bool:
-        """Whether it matches one text only."""
+        """Whether the pattern matches one text only."""
         return len(self.choices) == 1 and all(isinstance(sign, str) for sign in self.choices[0])
 
 
@@ -110,7 +110,7 @@ def path_glob(pattern: str) -> PathGlob:
 def _wild(
     pattern: Sequence[object], text: Sequence[str], fits: Callable[[object, str], bool]
 ) -> bool:
-    """The usual matcher in one pass: it backtracks to the last star only, so the work is at most the product."""
+    """Match in one pass. Backtracks to the last star only, so the work is at most the product of both lengths."""
     at = place = 0
     star = mark = -1
     while place < len(text):

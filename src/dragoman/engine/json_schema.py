@@ -1,4 +1,4 @@
-"""Values checked against JSON schemas by `jsonschema`, within bounds, with the problems in words.
+"""Checks values against JSON schemas with `jsonschema`, with limits on the work, and describes the problems in words.
 
 Draft 2020-12 unless `$schema` names another. Nothing is fetched: a `$ref` to another document is not followed. A pattern that
 Python cannot compile, or that could take long, is not checked: Python's regular expressions backtrack and cannot be stopped.
@@ -6,9 +6,9 @@ The cost of a pattern is estimated from its repetitions, not from its meaning, s
 repetition inside a repetition may take a time that doubles with every character, and each repetition beside another one
 multiplies the time by the length of the text.
 
-For a schema that is broken, refers elsewhere or takes too long the answer is None; the caller then checks what it can by
-itself. This is the only importer of `jsonschema`, which is part of the extra `engine`: without it this module cannot be
-imported.
+For a schema that is broken, refers elsewhere or takes too long, `problems_with` returns None, and the caller checks what it
+can by itself. This is the only importer of `jsonschema`, which is part of the extra `engine`: without that extra this module
+cannot be imported.
 """
 
 import re
@@ -140,7 +140,7 @@ _Schema = dict[str, object]
 _Json = Mapping[str, int]  # the library's stubs want some JSON type by name
 _Keyword = Callable[[Validator, object, object, _Schema], Iterator[ValidationError] | None]
 
-# The values of these are data, whatever they look like.
+# The values of these keywords are data, even if they look like schemas.
 _DATA = frozenset({"const", "default", "enum", "examples"})
 
 _steps: ContextVar[list[int]] = ContextVar("steps of the check under way")
@@ -253,7 +253,7 @@ def _pattern(
 def _unique(
     _: Validator, wanted: object, instance: object, __: _Schema
 ) -> Iterator[ValidationError]:
-    """The library compares all pairs of items if they cannot be sorted."""
+    """`uniqueItems` by hash: the library compares all pairs of items if they cannot be sorted."""
     if wanted is not True or not isinstance(instance, list):
         return
     seen: set[bytes] = set()
@@ -329,7 +329,7 @@ def _message(error: ValidationError) -> str:
 
 
 def _alternatives(error: ValidationError) -> str:
-    """The first error of each alternative, without nested ones: a tree of errors helps nobody."""
+    """The first error of each alternative, without nested errors: a tree of errors is too long to read."""
     first: dict[object, str] = {}
     for inner in error.context or ():
         which = inner.schema_path[0] if inner.schema_path else None

@@ -1,6 +1,6 @@
 """Tables for `commands`: known programs that run other programs, with the options and variables by which they do so.
 
-A program that is missing here counts as one that runs nothing else.
+`commands` assumes that a program missing here runs no other program.
 """
 
 import re
@@ -20,7 +20,7 @@ SEARCHING = {
     "find": ("-exec", "-execdir", "-ok", "-okdir"),
     "fd": ("-x", "-X", "--exec", "--exec-batch"),
 }
-# Builtins that run a text as a script, and those before which another builtin may stand.
+# Builtins that run a text as a script, and builtins that may precede another builtin.
 EVALUATING = frozenset(("eval", "trap", ".", "source"))
 BUILTIN_WRAPPERS = frozenset(("command", "builtin", "time", "coproc"))
 REPLACES = re.compile(r"-[A-Za-z]*[iIJ]|--replace|--max-replace")
@@ -36,7 +36,7 @@ def _options(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern, re.DOTALL)
 
 
-# Options by which a program runs what they name.
+# Options that name something for the program to run.
 RUNNING_OPTIONS = {
     "git": _options(r"--exec.*|-x.*|--upload-pack.*|--receive-pack.*|--extcmd.*|run|foreach|filter-branch|ext::.*"
                       r"|-O.*|--open-files-in-pager.*|(?i:alias|core|diff|merge|filter|pager|credential|sequence|gpg|difftool"

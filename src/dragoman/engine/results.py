@@ -1,8 +1,8 @@
-"""Results for the model: a tool's output, checked and cut to size, and the engine's own words where no tool gave an output.
+"""Results for the model: a tool's output, checked and cut to size, and the engine's own text if no tool gave an output.
 
-Tools may return anything, so their output is checked; they may return any amount of it, so it is cut. Text that is too long
-loses its middle: the beginning says what it is, and the end says how it went. The engine's own words say what happened to
-the call and, where possible, what to do instead, because a model acts on them.
+Tools may return anything, so their output is checked; it may have any size, so it is cut. Text that is too long loses its
+middle: the beginning says what the text is, and the end says how the work ended. The engine's own text says what happened to
+the call and, where possible, what to do instead, because a model acts on it.
 """
 
 from base64 import b64encode
@@ -26,14 +26,14 @@ STILL_RUNNING = " It did not stop when it was cancelled and may still be running
 
 
 def aborted_text(reason: RunEnd, elapsed: float, *, is_stuck: bool) -> str:
-    """For a call that was running when the run ended."""
+    """The result of a call that was running when the run ended."""
     end = _ENDS.get(reason, "the run ended")
     still = STILL_RUNNING if is_stuck else ""
     return f"Aborted after {elapsed:.1f} s: {end}.{still}"
 
 
 def not_run_text(reason: RunEnd) -> str:
-    """For a call that had not started."""
+    """The result of a call that had not started when the run ended."""
     return f"Not run: {_ENDS.get(reason, 'the run ended')}."
 
 
@@ -47,7 +47,7 @@ def check_output(name: str, value: object) -> Output:
     """The output of a tool, if its value has the declared type.
 
     Raises:
-        ToolError: it has another type.
+        ToolError: the value has another type.
     """
     came = _what_is_wrong(value)
     if came is not None:
@@ -156,7 +156,7 @@ def image_type(data: bytes) -> str | None:
 
 
 def image_part(data: bytes) -> Media | None:
-    """The bytes of an image as a part of a message; None if they are no image."""
+    """The bytes of an image as a part of a message; None if the bytes are not an image."""
     kind = image_type(data)
     if kind is None:
         return None

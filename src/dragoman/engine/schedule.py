@@ -1,7 +1,7 @@
-"""Which calls may run now: tools that allow it run beside one another, every other tool runs alone, all in queue order.
+"""Decides which calls may run now: parallel tools run beside one another, every other tool runs alone, all in queue order.
 
-This is a read-write lock that decides instead of waiting. Calls stand in one queue, in the order in which they became complete.
-The first starts
+This is a read-write lock that decides instead of waiting. Calls are in one queue, in the order in which they became complete.
+The first call starts
 
 - if it is parallel: when nothing exclusive runs and fewer than `max_parallel` do;
 - if it is exclusive: when nothing runs.
@@ -13,7 +13,7 @@ from collections import deque
 
 
 class Schedule:
-    """Calls by number. Every method that may start calls returns those that start now, in order."""
+    """The queue of calls, by number. Every method that may start calls returns the calls that start now, in order."""
 
     __slots__ = ("_is_exclusive", "_max_parallel", "_running", "_waiting")
 
@@ -28,7 +28,7 @@ class Schedule:
         return self._advance()
 
     def release(self, call: int) -> list[int]:
-        """A running call has ended."""
+        """Remove a running call that has ended."""
         self._running.remove(call)
         self._is_exclusive = self._is_exclusive and bool(self._running)
         return self._advance()

@@ -1,4 +1,4 @@
-"""What a run may take and how it is run. Every number has its reason beside it; None lifts a limit."""
+"""The limits of a run and how it is run. Every number has its reason beside it; None removes a limit."""
 
 from msgspec import Struct, field
 
@@ -8,37 +8,36 @@ from dragoman.errors import ConfigError
 __all__ = ("EngineSettings",)
 
 MAX_OUTPUT_CHARACTERS = 64_000
-"""About 16,000 tokens: a long file, and an eighth of the context of the models agents run on."""
+"""About 16,000 tokens: a long file, and an eighth of the context of the models that agents use."""
 
 
 class EngineSettings(Struct, frozen=True, kw_only=True):
-    """How far a run may go.
+    """The limits of a run.
 
     max_turns: answers of the model.
-    max_tokens: input and output of all answers together, looked at after each.
-    max_seconds: wall time of the whole run; what runs then is aborted.
-    max_repeats: how many times the same call with the same arguments may come, in as many answers, while the model asks
-        for nothing new.
+    max_tokens: input and output of all answers together, checked after each answer.
+    max_seconds: wall time of the whole run; calls that are still running then are aborted.
+    max_repeats: how many answers may repeat the same call with the same arguments while the model makes no new call.
     max_parallel: calls that run at once, of tools that allow it.
-    tool_timeout: seconds for tools that set no time of their own.
-    stop_grace: seconds a tool has to stop when it is cancelled; one that does not is left behind and logged.
+    tool_timeout: seconds for tools that set no time limit of their own.
+    stop_grace: seconds a tool has to stop when it is cancelled; a tool that does not stop is left behind and logged.
     idle_timeout: seconds between two reads of an answer.
-    retries: how often an answer that broke off before any call was started is asked for again.
-    retry_delay, retry_max_delay: seconds before the first retry, doubled with each, and the most that is waited.
+    retries: how often an answer that broke off before any call was started is requested again.
+    retry_delay, retry_max_delay: seconds before the first retry, doubled with each retry, and the longest delay.
     max_output_characters: text of one result that goes back to the model; more is cut out of the middle.
     max_media_characters: base64 of one image, sound or file in a result; a larger one is left out.
-    compaction: when and how a long conversation is summed up; None: never.
+    compaction: when and how a long conversation is summarised; None: never.
     """
 
     max_turns: int | None = 100
     max_tokens: int | None = None
     max_seconds: float | None = None
-    # The number at which other agents call it a loop; a model that polls says so in other words or waits longer.
+    # The number that other agents treat as a loop. A model that polls on purpose varies its arguments or waits longer.
     max_repeats: int | None = 5
     max_parallel: int = 8
-    # Longer than a build; a shell has its own, shorter one.
+    # Longer than a build; the shell has its own, shorter limit.
     tool_timeout: float | None = 600.0
-    # A process group is asked, then killed; this is time for both.
+    # Time for both SIGTERM and SIGKILL to a process group.
     stop_grace: float = 5.0
     # Reasoning models are silent for minutes; Codex waits as long.
     idle_timeout: float = 300.0

@@ -1,4 +1,4 @@
-"""Blocking work, awaited while it runs in a thread of its own.
+"""Runs blocking work in a thread of its own and awaits it.
 
 Each piece of work has its own daemon thread instead of one from a pool: a tool that hangs must not keep other tools from
 running or the program from ending, and the event loop's pool does both.
@@ -16,12 +16,12 @@ T = TypeVar("T")
 
 
 async def run_detached(work: Callable[[], T], name: str) -> T:
-    """The result of the work. When this is cancelled, the thread runs on: Python cannot stop it."""
+    """The result of the work. If the caller is cancelled, the thread runs on: Python cannot stop it."""
     return await _start(work, name)
 
 
 async def run_to_end(work: Callable[[], T], name: str, stop: Callable[[], None] | None = None) -> T:
-    """The result of the work. When this is cancelled, it calls `stop` and waits until the work has ended."""
+    """The result of the work. If the caller is cancelled, this calls `stop` and waits until the work has ended."""
     future = _start(work, name)
     try:
         return await asyncio.shield(future)
@@ -29,12 +29,12 @@ async def run_to_end(work: Callable[[], T], name: str, stop: Callable[[], None] 
         if stop is not None:
             stop()
         while not future.done():
-            # Even if this is cancelled again, the work is not left behind.
+            # Wait for the work even if the caller is cancelled again.
             try:
                 await asyncio.wait([future])
             except asyncio.CancelledError:
                 continue
-        future.exception()  # mark it as retrieved: nobody awaits it any more
+        future.exception()  # mark the exception as retrieved: no task awaits the future any more
         raise
 
 
@@ -48,7 +48,7 @@ def _start(work: Callable[[], T], name: str) -> "asyncio.Future[T]":
             settle = partial(_set_result, future, context.run(work))
         except BaseException as error:
             settle = partial(_set_exception, future, error)
-        with suppress(RuntimeError):  # the loop is closed, so nobody waits for the result
+        with suppress(RuntimeError):  # the loop is closed, so no task waits for the result
             loop.call_soon_threadsafe(settle)
 
     threading.Thread(target=run, name=f"dragoman-{name}", daemon=True).start()
@@ -61,7 +61,7 @@ def _set_result(future: "asyncio.Future[T]", value: T) -> None:
 
 
 def _set_exception(future: "asyncio.Future[T]", error: BaseException) -> None:
-    if isinstance(error, StopIteration):  # a future refuses it, as a coroutine does
+    if isinstance(error, StopIteration):  # futures, like coroutines, refuse this exception
         error = RuntimeError(f"the work raised {error!r}")
     if not future.done():
         future.set_exception(error)

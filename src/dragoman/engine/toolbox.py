@@ -1,10 +1,10 @@
 """The tools of one request by the names that a model may use, and the route of each call: which tool runs it, or why none does.
 
-executor `provider`                 the provider has run it: not touched
-named by the request's own tools    the caller's: handed over
+executor `provider`                 not touched: the provider has run it
+a tool of the request               handed over: the caller runs it
 cut, nameless, no strict JSON       refused (`core.call_input.judge`)
-no such tool, or of another form    refused, with near names
-arguments that do not fit           refused, with what `check` says
+no such tool, or of another form    refused, with similar names
+arguments that do not fit           refused, with the text of `check`
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,11 +21,11 @@ from dragoman.model.request import Namespace
 from dragoman.model.request import Tool as Declaration
 
 MAX_SUGGESTIONS = 3
-# Finding near names costs time with their number and length; beyond these bounds a typing error is unlikely.
+# Finding similar names takes time in proportion to their number and length; beyond these limits a typing error is unlikely.
 MAX_COMPARED = 1000
 MAX_NAME = 200
 
-# Agents that flatten MCP servers into names write this before them, and models remember it.
+# Some agents put this prefix before the names of MCP tools, and models have learned it.
 _MCP_PREFIX = "mcp__"
 
 
@@ -89,7 +89,7 @@ class Toolbox:
         """Check that no other tool of the request has the name of one of these.
 
         Raises:
-            ConfigError: one has.
+            ConfigError: another tool has the same name.
         """
         for other in others:
             name = spoken_name(other.name, other.namespace)
@@ -125,11 +125,11 @@ def gather(tools: Iterable[Tool | ToolSource]) -> Toolbox:
 
 
 def spoken_name(name: str, namespace: str | None) -> str:
-    """One form for all ways to write `server`, `tool`: in a namespace, joined, and with the prefix for MCP."""
+    """One spelling for all ways to write `server`, `tool`: in a namespace, joined, and with the prefix for MCP."""
     return flat_name(name, namespace).removeprefix(_MCP_PREFIX)
 
 
-# For a verdict of `core.call_input.judge`.
+# The text for each verdict of `core.call_input.judge`.
 _REASONS: Mapping[str, str] = {
     "not_closed": (
         "The call was cut off before its input was complete, so it was not run. "
@@ -142,24 +142,24 @@ _REASONS: Mapping[str, str] = {
 }
 
 Check = Callable[[Declaration, str], str | None]
-"""The problem with the input of a call to this tool, for the model to read; None: there is none."""
+"""Returns the problem with the input of a call to this tool, for the model to read; None if the input fits."""
 
-# Calls of these kinds find their tool by name; the other kinds are built in and find it by kind.
+# Calls of these kinds find their tool by name; calls of the other kinds are built in and find it by kind.
 _BY_NAME = frozenset(("function", "custom", "mcp"))
 
 
 class RunHere(Struct, frozen=True):
-    """The engine runs it with this tool."""
+    """The engine runs the call with this tool."""
 
     entry: Entry
 
 
 class LeftToCaller(Struct, frozen=True):
-    """It calls a tool of the request, which the caller runs."""
+    """The call is for a tool of the request, which the caller runs."""
 
 
 class Refused(Struct, frozen=True):
-    """It is not run; `text` says why, for the model."""
+    """The call is not run; `text` says why, for the model."""
 
     text: str
 
@@ -197,7 +197,7 @@ class CallRouter:
         if (declaration.kind == "custom") != (call.kind == "custom"):
             form = "plain text" if declaration.kind == "custom" else "a JSON object"
             return Refused(
-                f"The tool {call.name!r} takes {form} as its input, and was called with the other form."
+                f"The tool {call.name!r} takes {form} as its input, but was called with the other form."
             )
         problem = self._check(declaration, call.input)
         return RunHere(entry) if problem is None else Refused(problem)

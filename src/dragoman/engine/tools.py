@@ -15,8 +15,8 @@ __all__ = ("Declaration", "Invocation", "Offer", "Output", "Tool", "ToolSource",
 class Offer(Struct, frozen=True, gc=False, kw_only=True):
     """The declaration of a tool for the model, and how the tool may be run.
 
-    is_parallel: it may run beside other parallel tools; every other tool runs alone.
-    timeout: seconds it may take; None: the limit of the engine's settings.
+    is_parallel: the tool may run beside other parallel tools; every other tool runs alone.
+    timeout: seconds a call may take; None: the limit of the engine's settings.
     """
 
     declaration: Declaration
@@ -32,7 +32,7 @@ class Invocation(Struct, frozen=True, gc=False):
 
 
 class Output(Struct, frozen=True, gc=False, kw_only=True):
-    """What a tool returned. `structured` is the same as JSON, if the tool has it."""
+    """The output of a tool. `structured` is the output as JSON, if the tool provides it."""
 
     content: tuple[Text | Media | Opaque, ...] = ()
     is_error: bool = False
@@ -46,7 +46,7 @@ class Tool(Protocol):
     def offer(self) -> Offer: ...
 
     def run(self, invocation: Invocation) -> Awaitable[Output]:
-        """Run the call. When it is cancelled, it stops everything that it started before it raises the cancellation.
+        """Run the call. If it is cancelled, it first stops everything that it started, then raises the cancellation.
 
         Raises:
             ToolError: the call failed; the message becomes the result that the model reads.

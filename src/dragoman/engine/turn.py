@@ -8,10 +8,10 @@
 - A call that cannot be run is settled at once, with a text for the model.
 - An incomplete call is settled as refused when the answer ends by itself (the length ran out), and left out of the
   conversation when the answer is cut off as well.
-- Stopped: the stream is closed, running calls are aborted, waiting calls are settled as not run. The first reason counts.
+- Stopped: the stream is closed, running calls are aborted, waiting calls are settled as not run. Only the first reason counts.
 - A fatal error of a tool stops the turn.
-- The turn is over when every call is settled: no call is left without a result. The exception are calls of the caller's
-  tools in an answer that ended by itself: the caller answers them.
+- The turn is over when every call is settled: no call is left without a result. Calls of the caller's tools in an answer
+  that ended by itself are the exception: the caller answers them.
 
 The machine knows no clock, task or tool. The number of a call is the number of its part.
 """
@@ -57,7 +57,7 @@ from dragoman.model.parts import Call, Media, Part, Reasoning, Refusal, Result, 
 from dragoman.model.request import Turn
 
 UNNAMED = "unnamed"
-"""The name in the conversation of a call that came without one: no wire format accepts an empty name."""
+"""The name that a call without a name gets in the conversation: no wire format accepts an empty name."""
 
 
 class _Drained(Struct, frozen=True):
@@ -66,7 +66,7 @@ class _Drained(Struct, frozen=True):
 
 class TurnState(Enum):
     LISTENING = auto()  # the answer is arriving
-    SETTLING = auto()  # the answer is over, but not all calls
+    SETTLING = auto()  # the answer is over, but some calls are not settled
     STOPPING = auto()  # the turn was stopped; running calls are being aborted
     OVER = auto()
 
@@ -84,11 +84,11 @@ TRANSITIONS: Mapping[tuple[TurnState, type[_Input]], TurnState] = {
     (TurnState.SETTLING, _Drained): TurnState.OVER,
     (TurnState.STOPPING, Settled): TurnState.STOPPING,
     (TurnState.STOPPING, _Drained): TurnState.OVER,
-    # Read before the stream was closed.
+    # These events were read before the stream was closed.
     (TurnState.STOPPING, PartEnded): TurnState.STOPPING,
     (TurnState.STOPPING, Completed): TurnState.STOPPING,
     (TurnState.STOPPING, Failed): TurnState.STOPPING,
-    # Several sources may stop a turn, also when it is over.
+    # Several sources may stop a turn, even when it is over.
     (TurnState.STOPPING, Stopped): TurnState.STOPPING,
     (TurnState.OVER, Stopped): TurnState.OVER,
 }
@@ -111,7 +111,7 @@ class _Slot:
 
 
 class TurnMachine:
-    """One per request. `call_ids`: those of the conversation so far, which no new call may have."""
+    """The state of one turn, one per request. `call_ids`: the ids of the conversation so far, which no new call may have."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class TurnMachine:
         self._old_ids = call_ids
         self._ids: set[str] = set()
         self._state = TurnState.LISTENING
-        # Kept beside the state because looking up members of an enum is slow, and there are many events.
+        # A copy of what the state says: looking up members of an enum is slow, and there are many events.
         self._ignores_events = False
         self._parts: dict[int, Part] = {}
         self._drafts: dict[int, tuple[Text | Refusal, list[str]]] = {}
@@ -185,7 +185,7 @@ class TurnMachine:
         return ()
 
     def settle(self, settled: Settled) -> Sequence[Action]:
-        """Take the end of a call that was run, whatever it was."""
+        """Take the end of a call that was run."""
         if settled.fatal is None:
             return self._step(settled)
         stop = Stopped("failed", settled.fatal, by=settled.number)
@@ -275,7 +275,7 @@ class TurnMachine:
                 assert_never(route)
 
     def _refuse(self, number: int, call: Call, text: str) -> list[Action]:
-        # In the conversation the call is complete, whatever it was: its result says what was missing.
+        # The conversation records the call as complete even if it was not: its result says what was missing.
         recorded = replace(call, name=call.name or UNNAMED, status="completed")
         self._parts[number] = recorded
         self._add_slot(number, recorded)
@@ -379,7 +379,7 @@ class TurnMachine:
         return ("handed_over" if self._theirs else None), None
 
     def _close_callers_calls(self, end: RunEnd) -> list[Action]:
-        """The run ends here, so the caller cannot answer its calls: give them results that say so."""
+        """Give the caller's calls results that say that the run ended: the caller can no longer answer them."""
         actions: list[Action] = []
         for number, call in self._theirs.items():
             self._add_slot(number, call)
@@ -393,11 +393,11 @@ def compose_turns(
 ) -> tuple[Turn, ...]:
     """The assistant's turn and the turn with the results, both in the order of the parts, which is that of the calls.
 
-    The turns can be sent again whatever happened. All parts of an answer that ended by itself stay. Of one that was cut off
+    The turns can always be sent again. An answer that ended by itself keeps all its parts. In an answer that was cut off
 
-    - parts that were complete stay, and the text of the one that was being written;
-    - calls, reasoning and media that were not complete are left out;
-    - reasoning, and calls of the provider without their result, are left out where nothing follows them: providers refuse
+    - complete parts stay, and so does the text that was being written;
+    - incomplete calls, reasoning and media are left out;
+    - reasoning, and calls of the provider without their result, are left out if no part follows them: providers refuse
       a message that ends with them.
     """
     kept = [parts[number] for number in sorted(parts)]
@@ -427,7 +427,7 @@ def _is_worth_keeping(part: Part) -> bool:
 
 
 def _without_open_end(parts: list[Part]) -> list[Part]:
-    """The parts without trailing ones that need a part after them."""
+    """The parts without those at the end that need a part after them."""
     kept = list(parts)
     while kept and (
         isinstance(kept[-1], Reasoning)

@@ -1,8 +1,8 @@
-"""The arguments of a call, checked against the tool's JSON schema before the tool runs, with problems the model can act on.
+"""Checks the arguments of a call against the tool's JSON schema before the tool runs, and describes the problems to the model.
 
-A schema may come from any MCP server and arguments from any model, and neither may block the engine: sizes and work are
-bounded. `json_schema` does the checking. If `jsonschema` is not installed, or cannot work with a schema, a small check of the
-outermost members takes its place: required and unexpected ones, their types and listed values.
+A schema may come from any MCP server and arguments from any model, and neither may block the engine: sizes and work have
+limits. `json_schema` does the checking. If `jsonschema` is not installed, or cannot work with a schema, a small check of the
+outermost members replaces it: required and unexpected members, their types and listed values.
 
 The tool itself still decides what it accepts. This module knows no tool and runs none.
 """
@@ -17,7 +17,7 @@ from dragoman.engine.results import shown
 from dragoman.engine.tools import Declaration
 from dragoman.errors import MalformedJson
 
-# A whole file may be an argument; no model writes as much in one answer.
+# A whole file may be an argument, but no model writes this much in one answer.
 MAX_ARGUMENTS = 8_388_608
 # Property names are matched against patterns of the schema, so their length is bounded.
 MAX_NAME = 512
@@ -65,7 +65,7 @@ def check_arguments(declaration: Declaration, text: str) -> str | None:
 
 
 def given_arguments(source: bytes, value: _Schema) -> _Schema:
-    """The arguments without nulls that stand for a missing value: see `without_nulls`."""
+    """The arguments without nulls that mean a missing value: see `without_nulls`."""
     try:
         return cast("_Schema", without_nulls(loads(source), value))
     except MalformedJson:

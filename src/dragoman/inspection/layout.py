@@ -1,8 +1,8 @@
 """A report as one screen of styled lines, as JSON and as plain text, with a sentence for each kind of problem.
 
-The screen is wrapped and aligned for a width; it knows no colours and no terminal. Long values are cut, and a line says
-so; the JSON has them whole. The problems and the verdict come last, because that is where the user looks when the
-command has ended.
+The screen is wrapped and aligned for a width; this module knows no colours and no terminal. Long values are cut, with a
+note; the JSON has the whole values. The problems and the verdict come last, because the user looks there when the command
+has ended.
 
 The effects are those seen in real clients (the OpenAI and Anthropic SDKs, LangChain, pydantic-ai, litellm, the AI SDK,
 Codex, Claude Code) or reported against them. A kind that is not listed is shown without a sentence.
@@ -26,7 +26,7 @@ REASONS: Mapping[str, str] = {
     "invalid_json": "NO: not JSON",
     "not_client": "provider runs it",
 }
-"""May the call be run? `complete` is the only yes; `not_client` is no fault."""
+"""Whether the call may be run. `complete` is the only yes; `not_client` is not a problem."""
 
 EFFECTS: Mapping[str, str] = {
     "after_block_stop": "Clients have closed the block by then and throw, or lose what comes late.",
@@ -106,20 +106,20 @@ EFFECTS: Mapping[str, str] = {
     "wrong_event_name": "Clients that go by the event's name and those that go by its type disagree.",
     "wrong_finish": "Some clients end the turn without running the calls.",
 }
-"""What a kind of problem does to clients."""
+"""The effect of each kind of problem on clients."""
 
 
 Style = Literal["plain", "title", "faint", "good", "bad", "strong"]
 
 MIN_WIDTH = 40
-"""Below this nothing can be aligned; a narrower terminal wraps by itself."""
-_MAX_ID = 40  # the vendors' have up to 30 characters; columns must survive a hostile one
+"""Columns cannot be aligned in a smaller width; a narrower terminal wraps the lines itself."""
+_MAX_ID = 40  # ids of vendors have up to 30 characters; a hostile id must not break the columns
 _MAX_FACT = 80  # OpenAI's response ids have 53 characters
 _MIN_ID = 12  # prefix and enough of the rest to distinguish ids
 _MAX_CALLS = 30
 _MAX_ARGUMENT_LINES = 6
 _MAX_TEXT_LINES = 10
-_MAX_PER_KIND = 3  # a fault of every frame is one fault: its first cases show it
+_MAX_PER_KIND = 3  # if every frame has the same problem, the first ones show it
 _MAX_MESSAGE_LINES = 4
 _INDENT = "   "
 
@@ -133,7 +133,7 @@ Line = tuple[Span, ...]
 
 
 def lay_out(report: Report, source: str, width: int) -> Iterator[Line]:
-    """The screen. `source` is what the user calls the recording."""
+    """The screen. `source`: the user's name for the recording."""
     width = max(width, MIN_WIDTH)
     yield from _head(report, source)
     yield from _calls(report, width)
@@ -361,7 +361,7 @@ def to_json(report: Report) -> bytes:
 
 
 def to_json_dump(reports: Iterable[tuple[Dumped, Report]]) -> bytes:
-    """The same of every answer in a dump, with whose it is."""
+    """The reports of all answers in a dump as one JSON object, each with its request and upstream."""
     answers = [
         {"request_id": dumped.request_id, "upstream": dumped.upstream, **_fields(report)}
         for dumped, report in reports
@@ -370,7 +370,7 @@ def to_json_dump(reports: Iterable[tuple[Dumped, Report]]) -> bytes:
 
 
 def _safe(fields: dict[str, object]) -> bytes:
-    # JSON escapes the C0 controls; a terminal may obey the C1 ones too.
+    # JSON escapes the C0 controls; a terminal may act on the C1 controls too.
     return _C1.sub(lambda match: b"\\u00%02x" % match[1][0], dumps(fields)) + b"\n"
 
 
@@ -403,7 +403,7 @@ def problem_lines(problems: Iterable[ProblemReport]) -> Iterator[str]:
 
 
 def loss_lines(losses: Iterable[Loss]) -> Iterator[str]:
-    """One line per thing the target dialect could not say."""
+    """One line per loss: something that the target dialect cannot express."""
     for loss in losses:
         where = f" at {visible_line(loss.where)}" if loss.where else ""
         detail = f" ({visible_line(loss.detail)})" if loss.detail else ""

@@ -1,12 +1,12 @@
-"""A recorded answer: its payloads, the dialect that they speak, and the same answer in another dialect.
+"""A recorded answer: finds its payloads and their dialect, and rewrites the answer in another dialect.
 
 People record answers with `curl -i`, from a browser, from a log that dropped the blank lines, as one JSON object per line
-or as one JSON array. `open_recording` takes off what surrounds the payloads (byte order mark, HTTP header block) and gives
+or as one JSON array. `open_recording` removes what surrounds the payloads (byte order mark, HTTP header block) and returns
 SSE frames, or one body.
 
-`recognise` finds the dialect by the shape of the payloads, because file names, URLs and content types are wrong or
-missing, and a payload's own `object`, `type`, `choices` or `output` is not. The first payload that only one dialect
-writes decides. Pings and errors, which several dialects write alike, decide only if nothing better comes.
+`recognise` finds the dialect by the shape of the payloads: by `object`, `type`, `choices` or `output`. File names, URLs and
+content types are often wrong or missing. The first payload that only one dialect has decides. Pings and errors, which
+several dialects share, decide only if there is no such payload.
 """
 
 import re
@@ -27,11 +27,13 @@ Framing = Literal["sse", "unspaced", "lines", "array", "body"]
 """`unspaced`: SSE lines without the blank lines that end frames. `lines`: one JSON object per line."""
 
 _BOM = b"\xef\xbb\xbf"
-# Large enough that feeding costs nothing, small enough that few steps are held at once.
+# Large enough that feeding takes almost no time, small enough that few steps are in memory at once.
 _SLICE = 256 * 1024
-# Servers and curl stop far below; what has no end by then is no header block.
+# Servers and curl allow far less; longer text without an end is not a header block.
 _MAX_HEADERS = 64 * 1024
-_PROBED_LINES = 50  # a log may begin with a few damaged lines; one that is damaged for longer is not worth a guess
+_PROBED_LINES = (
+    50  # a log may begin with a few damaged lines; with more of them its framing is not guessed
+)
 
 _HEADER_BLOCK = re.compile(rb"HTTP/[\d.]+ (\d{3})[^\n]*\n(?:[^\r\n]+\r?\n)*\r?\n")
 _LINE = re.compile(rb"[^\r\n]+")
@@ -46,7 +48,7 @@ _decode_array = typed_decoder(list[Raw])
 
 
 class Recording(Struct, frozen=True):
-    """A recording, opened. `line` is where `body` begins in the file; `status` is the HTTP status if one was there."""
+    """An opened recording. `line`: where `body` begins in the file. `status`: the HTTP status, if it was recorded."""
 
     body: bytes
     framing: Framing
@@ -77,7 +79,7 @@ class Recording(Struct, frozen=True):
                 return iter(((self.line, _make_frame(self.body)),))
 
     def locate(self, frames: Collection[int]) -> dict[int, int]:
-        """The lines on which these frames begin. Reads the recording again, so it is for the few that matter."""
+        """The lines on which these frames begin. Reads the recording again, so use it for few frames."""
         wanted = set(frames)
         if not wanted or self.framing in ("array", "body"):
             return {}
@@ -102,7 +104,7 @@ class Recording(Struct, frozen=True):
             for frame in parser.close():
                 yield line, frame.raw
         except FrameTooLarge:
-            return  # the decoder reports it; what follows cannot be split into frames
+            return  # the decoder reports the frame that is too large; the rest cannot be split into frames
 
     def _group_lines(self) -> Iterator[tuple[int, bytes]]:
         held: list[bytes] = []
@@ -133,7 +135,7 @@ class Recording(Struct, frozen=True):
 
 
 def _make_frame(payload: bytes) -> bytes:
-    """A frame for a payload that was recorded without one. Its event name, where the dialect has any, is its type."""
+    """A frame for a payload that was recorded without one. Its event name is the payload's type, if it has one."""
     try:
         kind = as_object(payload).get("type")
     except MalformedJson:
@@ -146,7 +148,7 @@ def open_recording(data: bytes) -> Recording:
     """Find the payloads.
 
     Raises:
-        RemoteProtocolError: these bytes are neither SSE nor JSON.
+        RemoteProtocolError: the bytes are neither SSE nor JSON.
     """
     body = data.removeprefix(_BOM)
     status: int | None = None
@@ -242,7 +244,7 @@ _MESSAGES_EVENTS = frozenset(
     ]
 )
 _REQUEST_FIELDS = ("messages", "input", "prompt")
-_NAMED_FIELDS = 6  # enough of an unknown object's fields to see what it is, on one line
+_NAMED_FIELDS = 6  # enough fields to recognise an unknown object, on one line
 # How a body that was cut off can still be recognised.
 _CUT_SIGNS: tuple[tuple[re.Pattern[bytes], DialectName], ...] = (
     (re.compile(rb'"object"\s*:\s*"chat\.completion'), "chat"),
@@ -251,7 +253,7 @@ _CUT_SIGNS: tuple[tuple[re.Pattern[bytes], DialectName], ...] = (
     (re.compile(rb'"choices"\s*:'), "chat"),
     (re.compile(rb'"output"\s*:'), "responses"),
 )
-# The fields that decide come early; `usage` and `choices` after a very long text may not.
+# Most deciding fields come early; `usage` and `choices` may come after a very long text.
 _CUT_HEAD = 64 * 1024
 
 
@@ -273,7 +275,7 @@ def recognise(data: bytes, dialect: DialectName | None = None) -> Recognised:
     """Open a recording and find its dialect, unless the caller names it.
 
     Raises:
-        RemoteProtocolError: these bytes are no recorded answer. The message says what was expected and what came.
+        RemoteProtocolError: the bytes are not a recorded answer. The message says what was expected and what came.
     """
     recording = open_recording(data)
     sign = _find_sign(recording)
@@ -324,7 +326,7 @@ def _fields(frame: Frame) -> dict[str, Raw] | None:
 def _read_shape(fields: Mapping[str, Raw]) -> _Sign | None:
     kind, family = read_text(fields.get("type")) or "", read_text(fields.get("object")) or ""
     sign = _read_type(kind) or _read_family(family)
-    # The old completions have `choices` too, and no calls.
+    # The legacy completions API has `choices` too, but no calls.
     if sign is not None or family == "text_completion":
         return sign
     if "stop_reason" in fields and (kind == "message" or "content" in fields):
@@ -349,7 +351,7 @@ def _read_family(family: str) -> _Sign | None:
 
 
 def _read_vague_shape(kind: str, fields: Mapping[str, Raw]) -> _Sign | None:
-    """Errors and pings. OpenAI's two dialects share one error body; it is called Chat Completions' here."""
+    """The sign of an error or a ping. OpenAI's two dialects share one error body, which counts as Chat Completions here."""
     match kind:
         case "ping":
             return _Sign("messages", "stream", is_sure=False)
@@ -371,7 +373,7 @@ def _read_cut_sign(head: bytes) -> _Sign | None:
 
 
 def _describe_recording(recording: Recording) -> str:
-    """What the payloads look like that no dialect writes."""
+    """A description of payloads that belong to no dialect."""
     has_payloads = False
     for frame in _frames(recording):
         fields = _fields(frame)
@@ -379,7 +381,7 @@ def _describe_recording(recording: Recording) -> str:
             return _describe_fields(fields)
         has_payloads = has_payloads or (frame.data is not None and not frame.is_done)
     if recording.framing != "body":
-        what = "whose payloads are no JSON objects" if has_payloads else "without payloads"
+        what = "whose payloads are not JSON objects" if has_payloads else "without payloads"
         return f"a stream {what}"
     if is_strict(recording.body):
         return "an empty JSON object"
@@ -400,7 +402,10 @@ class Rewritten(Struct, frozen=True):
 
 
 def rewrite(recognised: Recognised, target: DialectName) -> Rewritten:
-    """A stream becomes a stream, a body a body. Into its own dialect too: then in that dialect's regular form."""
+    """Write the answer in the target dialect: a stream as a stream, a body as a body.
+
+    If the target is the recording's own dialect, the result is the answer in that dialect's regular form.
+    """
     recording = recognised.recording
     if recognised.form == "body":
         return Rewritten(translate_body(recording.body, recognised.dialect, target).body)

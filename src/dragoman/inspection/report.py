@@ -1,14 +1,13 @@
-"""What a recorded answer contains and what is wrong with it: calls, texts, usage, finish, problems.
+"""Reports the contents of a recorded answer and its problems: calls, texts, usage, finish, problems.
 
-The dialect's own decoder reads the answer, and its problems are taken over as they are. Added here is only what a decoder
-has no reason to call irregular but a person looking for a fault must see: the provider's error, calls that may not be
-run, and payloads after the end. One cause is one problem.
+The dialect's own decoder reads the answer, and the report contains its problems unchanged. This module adds problems that a
+decoder does not report but a person looking for an error must see: the provider's error, calls that may not be run, and
+payloads after the end. One cause is one problem.
 
 The gateway's dump has answers of several requests in one file, which are separated here. A line is `{"request_id": …,
 "answer": n, "dialect": …, "frame": n, "event": {…}, …}`. Lines of answers that came at the same time are mixed, one
 request may have several answers (it was tried again), and an answer may lack its beginning, which was in an older file.
-What the dump leaves out, such as most text deltas, is not a fault of the answer, so problems that only mean this are not
-reported.
+The dump leaves out some events, such as most text deltas. Problems that only result from this are not reported.
 """
 
 import re
@@ -44,9 +43,9 @@ from dragoman.sse import parse_lines
 
 
 class CallReport(Struct, frozen=True, kw_only=True):
-    """One call. `deltas`: in how many pieces its arguments came. `reason` is the verdict of `core.call_input.judge`.
+    """One call. `deltas`: the number of pieces of its arguments. `reason` is the verdict of `core.call_input.judge`.
 
-    `minted`: the recording has no id for it; `id` is the one a translation would give it.
+    `minted`: the recording has no id for the call; `id` is the id that a translation would assign.
     """
 
     id: str
@@ -62,7 +61,7 @@ class CallReport(Struct, frozen=True, kw_only=True):
 
 
 class ChoiceReport(Struct, frozen=True, kw_only=True):
-    """One answer. `native_finish` is the provider's own word; `others` names parts that are none of the rest."""
+    """One choice. `native_finish`: the provider's own word. `others`: names of parts that no other field covers."""
 
     index: int
     text: str = ""
@@ -75,7 +74,7 @@ class ChoiceReport(Struct, frozen=True, kw_only=True):
 
 
 class ProblemReport(Struct, frozen=True, kw_only=True):
-    """`line` is where the frame begins in the file, where frames have lines."""
+    """One problem. `line`: where the frame begins in the file; None for a body."""
 
     frame: int
     line: int | None
@@ -98,7 +97,7 @@ class Report(Struct, frozen=True, kw_only=True):
 
 
 _OWN_FAILURES = frozenset(("truncated", "protocol"))
-"""Failures that a decoder concludes by itself and reports as a problem; any other kind is the provider's word."""
+"""Failures that a decoder detects itself and reports as a problem; the provider reports every other kind."""
 
 _NO_BLANK_LINES = (
     "expected a blank line after each event, got events on consecutive lines; "
@@ -108,12 +107,12 @@ _MINTED = re.compile(rb"[a-z]+_[0-9a-f]{24}")  # the shape of `core.ids.Minter`
 
 
 def examine(recognised: Recognised) -> Report:
-    """Read the whole recording and report what is in it."""
+    """Read the whole recording and report its contents."""
     return examine_steps(recognised, _decode(recognised))
 
 
 def examine_steps(recognised: Recognised, steps: Iterable[Step]) -> Report:
-    """The same of a recording that is being decoded, or has been."""
+    """The report of a recording from its decoded steps."""
     builder = _ReportBuilder()
     if recognised.recording.framing == "unspaced":
         builder.problems.append(Problem(1, "missing_blank_lines", _NO_BLANK_LINES))
@@ -157,7 +156,7 @@ def _decode(recognised: Recognised) -> Iterator[Step]:
 
 
 class _Seen:
-    """A step and what is looked up in it, each at most once: one step may hold thousands of calls."""
+    """A step, with cached lookups: one step may contain thousands of calls."""
 
     def __init__(self, step: Step, frame: int, *, had_empty_object: bool) -> None:
         self.step = step
@@ -177,9 +176,9 @@ class _Seen:
         return frozenset(event.part for event in self.step.events if isinstance(event, PartStarted))
 
     def has_on_wire(self, delta: InputDelta) -> bool:
-        """Whether the wire had this piece. An input that the protocol closed empty is emitted as `{}` too.
+        """Whether the wire had this piece: decoders also emit `{}` for an input that the protocol closed empty.
 
-        The first piece of a call may have come in an earlier frame than the one that let the call start.
+        The first piece of a call may have come in an earlier frame than the frame that started the call.
         """
         if delta.text != "{}" or self.has_empty_object:
             return True
@@ -187,7 +186,7 @@ class _Seen:
 
 
 class _ReportBuilder:
-    """Sees every step on its way to the fold, and keeps what the fold forgets: frames, counts, problems."""
+    """Reads every step before the fold does, and keeps what the fold drops: frames, counts, problems."""
 
     def __init__(self) -> None:
         self.frame = 0
@@ -199,7 +198,7 @@ class _ReportBuilder:
         self._last = b""
         self._late: list[int] = []
         self._is_over = False
-        self._is_unread = False  # it is over because a frame cannot be read: no surprise follows
+        self._is_unread = False  # the answer ended at an unreadable frame, so frames after it are no further problem
         self._had_empty_object = False
 
     def events(self, steps: Iterable[Step]) -> Iterator[Event]:
@@ -218,7 +217,7 @@ class _ReportBuilder:
                 yield event
 
     def calls(self, data: bytes) -> tuple[CallReport, ...]:
-        """The calls in order of appearance. data: the recording, which shows which of their ids were on the wire."""
+        """The calls in order of appearance. data: the recording, to find out which of their ids were on the wire."""
         minted = _find_minted((call.call_id for call, _, _ in self._ended.values()), data)
         return tuple(
             CallReport(
@@ -237,7 +236,7 @@ class _ReportBuilder:
         )
 
     def conclude(self, calls: tuple[CallReport, ...], outcome: Outcome) -> None:
-        """Add the problems that only the whole answer shows, and remove those that it explains."""
+        """Add the problems that only the whole answer shows, and remove the problems that have the same cause."""
         if self._late:
             self._report(self._late[0], "after_end", _describe_late(len(self._late)))
         finishes = {choice.index: choice.finish for choice in outcome.choices}
@@ -247,7 +246,7 @@ class _ReportBuilder:
                     message = _describe_unfinished(call, finishes.get(call.choice))
                     self._report(frame, "unfinished_call", message)
         elif outcome.error.kind == "truncated" and not self._last.endswith((b"\n", b"\r")):
-            # The cut went through the last frame: that it cannot be read is the same fault.
+            # The recording was cut in the last frame, so the unreadable frame is the same problem.
             torn = ("malformed_frame", self.frame)
             self.problems = [found for found in self.problems if (found.kind, found.frame) != torn]
 
@@ -284,7 +283,7 @@ class _ReportBuilder:
 
 
 def _find_minted(ids: Iterable[str], data: bytes) -> frozenset[str]:
-    """The ids that a decoder made because the recording has none."""
+    """The ids that a decoder minted because the recording has none."""
     candidates = {id_ for id_ in ids if _MINTED.fullmatch(id_.encode("utf-8", "replace"))}
     if not candidates:
         return frozenset()
@@ -361,7 +360,7 @@ def _name(part: Result | Media | Opaque) -> str:
 _LINE = re.compile(rb"[^\r\n]+")
 _DIALECTS: dict[str, DialectName] = {name: name for name in DIALECTS}
 
-# What a dump looks like without the bodies of responses, the deltas, and with the arguments of Chat's calls at the end.
+# Problems that every dump has: it lacks the bodies of responses and the deltas, and has the arguments of Chat's calls last.
 _OF_THE_DUMP: Mapping[DialectName, frozenset[str]] = {
     "responses": frozenset(("missing_output", "missing_start", "late_input", "empty_output")),
     "chat": frozenset(("missing_start", "interleaved_calls")),
@@ -389,7 +388,7 @@ class _DumpedLines(Struct):
 
 
 def open_dump(data: bytes) -> tuple[Dumped, ...] | None:
-    """The answers in a dump, in the order in which they began. None if this is no dump."""
+    """The answers in a dump, in the order in which they began. None if the data is not a dump."""
     if not _begins_as_dump(data):
         return None
     answers: dict[tuple[str, int | None], _DumpedLines] = {}
@@ -417,7 +416,7 @@ def open_dump(data: bytes) -> tuple[Dumped, ...] | None:
 
 
 def examine_dumped(dumped: Dumped) -> Report:
-    """What one answer of a dump holds. Lines are those of the dump."""
+    """The report of one answer of a dump. Lines are those of the dump."""
     report = examine(dumped.recognised)
     problems = tuple(
         structs.replace(problem, line=_line(dumped, problem))
@@ -428,7 +427,7 @@ def examine_dumped(dumped: Dumped) -> Report:
 
 
 def _entries(data: bytes) -> Iterator[tuple[int, Fields]]:
-    """The objects in the file, each with its line; a line that was cut is passed over."""
+    """The objects in the file, each with its line; a line that was cut is skipped."""
     for line, text in Recording(data, "lines").numbered_lines():
         try:
             yield line, as_object(text)
@@ -437,7 +436,7 @@ def _entries(data: bytes) -> Iterator[tuple[int, Fields]]:
 
 
 def _begins_as_dump(data: bytes) -> bool:
-    """By the first line alone: most recordings are none, and may be large."""
+    """Whether the first line is a dump's. Only that line is read: most recordings are not dumps, and may be large."""
     first = _LINE.search(data)
     if first is None or not first[0].startswith(b"{"):
         return False
@@ -452,6 +451,6 @@ def _is_entry(fields: Fields) -> bool:
 
 
 def _line(dumped: Dumped, problem: ProblemReport) -> int | None:
-    """The line of the event; of the last one for what is found at the end."""
+    """The line of the problem's event; the last line for a problem that is found at the end."""
     number = min(problem.frame, len(dumped.lines))
     return dumped.lines[number - 1] if number else None

@@ -1,6 +1,6 @@
-"""Text for a terminal: nothing in it can move the cursor, change colours or hide, and its width in cells is known.
+"""Makes text safe for a terminal: it cannot move the cursor, change colours or hide text, and its width in cells is known.
 
-What a model wrote is displayed literally: control characters, escape sequences, direction overrides, invisible format
+Text of a model is displayed literally: control characters, escape sequences, direction overrides, invisible format
 characters and lone surrogates appear as the escapes that a programmer would write for them.
 """
 
@@ -9,19 +9,19 @@ from collections import Counter
 from typing import NamedTuple
 from unicodedata import category, combining, east_asian_width
 
-# C0 but LF, DEL and C1, marks and overrides of direction, invisible separators and tags, lone surrogates. The joiners
+# C0 except LF, DEL and C1, marks and overrides of direction, invisible separators and tags, lone surrogates. The joiners
 # U+200C and U+200D stay: scripts and emoji need them, and they cannot reorder anything.
 _UNSAFE = re.compile(
     "[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\ud800-\udfff\U000e0000-\U000e007f]"
 )
 _NAMED = {"\t": "\\t", "\r": "\\r"}
-# Code reads well at four, and a terminal's eight would spend half of a narrow column.
+# Code is readable with four, and a terminal's eight would take half of a narrow column.
 _TAB_CELLS = 4
 
 
 def visible(text: str) -> str:
-    """The text with everything unsafe written as an escape. Lines stay lines; tabs become spaces."""
+    """The text with every unsafe character written as an escape. Line feeds stay; tabs become spaces."""
     text = text.replace("\r\n", "\n")
     if "\t" in text:
         text = text.expandtabs(_TAB_CELLS)
@@ -29,20 +29,20 @@ def visible(text: str) -> str:
 
 
 def visible_line(text: str) -> str:
-    """The same on one line: line feeds are escapes too."""
+    """The text as `visible` returns it, but on one line: line feeds are escapes too."""
     return _UNSAFE.sub(_escape, text).replace("\n", "\\n")
 
 
-# Nothing is drawn for these although Unicode counts them as letters, marks or signs.
+# Terminals draw nothing for these characters, although Unicode counts them as letters, marks or signs.
 _BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 _HIDDEN_KINDS = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"))
 
 
 def exact(line: str, escaped: Counter[str]) -> str:
-    """A line of which everything can be seen, also what `visible` leaves to the terminal; what was escaped is counted.
+    """A line in which every character can be seen, even those that `visible` keeps; `escaped` counts the escapes.
 
-    For people who decide by it: spaces other than the usual, joiners, selectors, spaces at the end of the line, and marks
-    that are drawn over a letter of ASCII are escapes too.
+    For text on which a person decides: unusual spaces, joiners, selectors, spaces at the end of the line, and marks that are
+    drawn over a letter of ASCII are escapes too.
     """
     body = line.rstrip(" ")
     if body.isascii() and body.isprintable() and len(body) == len(line):
@@ -115,7 +115,7 @@ class Excerpt(NamedTuple):
 def excerpt(text: str, width: int, max_lines: int) -> Excerpt:
     """The text made visible and wrapped to `width` cells; no more than `max_lines` of it.
 
-    Only as much of the text is looked at as can be shown, so the cost does not grow with a huge value.
+    Only as much of the text is read as can be shown, so the cost does not grow with a huge value.
     """
     head = text[: width * max_lines + 1]
     lines: list[str] = []

@@ -1,7 +1,7 @@
 """Chat Completions as Obsidian Copilot expects them from Codex: `<use_tool>` blocks in the text beside the calls.
 
     settings     the `[chat]` settings and the `PROXY_…` environment variables
-    policy       what applies to one request: its header first, then the settings
+    policy       the policy for one request: from its header first, then from the settings
     request      calls and results that the client sent as text, turned back into calls and results
     answer       the events of an answer under the policy
     blocks       a call written as a block, and how the client reads that block

@@ -1,16 +1,15 @@
-"""One answer under the Obsidian policy: events of the upstream in, and events for the client out.
+"""Applies the Obsidian policy to one answer: events of the upstream in, events for the client out.
 
 First the calls in the text are found and the client's names restored. Then the policy applies:
 
-    a call of the client     sent, unless there are enough calls, or (dedup) the same call was sent before
+    a call of the client     sent, unless `max_calls` is reached, or (dedup) the same call was sent before
       its end                in `obsidian-xml`, a text part with its `<use_tool>` block follows
-    text after a call        sent, unless the tail is suppressed; if the turn is to stop, this text ends it
-    Failed after calls       if the policy says so, finished instead, because every call that was sent is complete
+    text after a call        sent, unless the tail is suppressed; ends the turn if the policy stops after calls
+    Failed after calls       with `finish_failed`, finished instead, because every call that was sent is complete
     anything after the end   dropped
 
-By default a turn ends with calls that came as text, because a model that writes calls as text goes on and invents their
-results. Once such a text is over, the answer is finished here and `is_over` says that the rest of the upstream's answer
-is not needed.
+By default a turn ends after calls that the model wrote as text, because such a model goes on and invents their results.
+After such calls the answer is finished here, and `is_over` says that the rest of the upstream's answer is not needed.
 
 Grammatical sequences in, grammatical sequences out: parts are renumbered, parts that are open at a cut are closed, and
 each choice finishes once. Streams and bodies pass through the same code, so they get the same result.
@@ -67,7 +66,7 @@ LOSSES: LossTable = {
 }
 """What a `<use_tool>` block cannot express for the client that reads it."""
 
-_PATTERNS = (USE_TOOL,)  # one object: its openers are prepared once
+_PATTERNS = (USE_TOOL,)  # one tuple for all answers, so that its openers are prepared once
 _NEW_TEXT = Text(status="in_progress")
 _MAX_NAMED = 32  # calls a log line names; all are counted
 
@@ -127,7 +126,7 @@ class ObsidianReport(Struct, frozen=True, kw_only=True):
 
 
 def formats_for(policy: ObsidianPolicy, formats: tuple[str, ...]) -> tuple[str, ...]:
-    """The text formats to look for. A client that reads `<use_tool>` has a model that may write it."""
+    """The text formats to search for. If the client reads `<use_tool>` blocks, its model may write them too."""
     if policy.mode != "obsidian-xml" or formats == ("auto",) or USE_TOOL.name in formats:
         return formats
     return (*formats, USE_TOOL.name)
@@ -138,7 +137,7 @@ def stage_without_tools(
 ) -> TextCallStage | None:
     """The stage that finds `<use_tool>` blocks if the client declares no tools, but describes them in its prompt.
 
-    Obsidian Copilot up to 3.1.5 does that. Then every name is accepted and values have no types.
+    Obsidian Copilot up to 3.1.5 does so. Every name is then accepted, and values have no types.
     """
     choice = request.tool_choice
     if policy.mode != "obsidian-xml" or (choice is not None and choice.mode == "none"):
@@ -149,7 +148,7 @@ def stage_without_tools(
 
 
 class _Choice(Struct, eq=False):
-    """One choice of the answer: its calls so far, and what was sent last."""
+    """One choice of the answer: its calls so far, and the kind of text that was sent last."""
 
     index: int
     sent: int = 0  # calls that were begun for the client
@@ -157,37 +156,37 @@ class _Choice(Struct, eq=False):
     broken: int = 0  # of those, the calls that may not be run
     seen: set[tuple[str, str, bytes]] = field(default_factory=set[tuple[str, str, bytes]])
     is_done: bool = False  # the policy has ended the choice: nothing more is sent
-    is_finished: bool = False  # the upstream has ended it
+    is_finished: bool = False  # the upstream has ended the choice
     follows_block: bool = False  # a block was sent last
     needs_break: bool = False  # text was sent last, and its line has not ended
 
     def note_text(self, text: str) -> None:
-        """Text was sent."""
+        """Note that text was sent."""
         if text:
             self.follows_block = False
             self.needs_break = not text.endswith("\n")
 
     def lead(self, delimiter: str) -> str:
-        """What comes before the next block."""
+        """The text before the next block."""
         if self.follows_block:
             return delimiter
         return "\n" if self.needs_break else ""
 
 
 class _Open(Struct, eq=False):
-    """A part that has not ended. number: None until it is sent. held: its events, if it is sent only when complete."""
+    """A part that has not ended. number: None until the part is sent. held: its events, if it is sent only when complete."""
 
     choice: _Choice
     header: Part
     number: int | None = None
     held: "tuple[PartStarted, list[_AboutPart]] | None" = None
-    pieces: list[str] | None = None  # of a text, as sent
+    pieces: list[str] | None = None  # the pieces of a text that were sent
     is_cut: bool = False  # the rest of a text is dropped
     annotations: tuple[Annotation, ...] = ()
 
     @property
     def is_under_way(self) -> bool:
-        """Whether the answer has to wait for its end: true of every part but text that is sent or may be."""
+        """Whether the answer has to wait for the end of the part: it is sent or held, and is not text."""
         return self.pieces is None and (self.held is not None or self.number is not None)
 
 
@@ -195,8 +194,8 @@ class ObsidianAnswer:
     """One answer. `feed` takes an event of the upstream and returns the events for the client.
 
     tools: the client's, for the order of parameters. names: the client's names for the tools; None if the events have
-    them already. text_calls: finds calls in the text, with the policy `policy.tail`; None: text is text.
-    losses: the operator's actions. choices: how many were asked for.
+    them already. text_calls: finds calls in the text, with the policy `policy.tail`; None: text is not searched.
+    losses: the operator's actions. choices: how many the client requested.
 
     is_over: the answer has ended, and what the upstream still sends is dropped. is_stopped: the grace period ran out.
     is_cut: the answer ended before the upstream's did, so that the upstream is not read to its end.
@@ -219,7 +218,7 @@ class ObsidianAnswer:
             None if names is None else Restorer(names).feed
         )
         tail = policy.tail
-        # One of several choices may be over before another has begun. Then the upstream is read to its end.
+        # One of several choices may be over before another has begun, so with several the upstream is read to its end.
         self._cuts_text = tail.stop != "never" and tail.suppress_tail and choices == 1
         self._is_finishing = False
         self._is_complete = False
@@ -250,7 +249,7 @@ class ObsidianAnswer:
     def awaits_calls(self) -> bool:
         """Whether all calls so far are complete and the turn will be ended if no further call comes.
 
-        The caller decides how long to wait for one.
+        The caller decides how long to wait for a further call.
         """
         choices = self._choices.values()
         return (
@@ -285,11 +284,11 @@ class ObsidianAnswer:
         return self.report().comment
 
     def expect_complete(self) -> None:
-        """The upstream's answer is there as a whole: drop what is withheld and read it to its end, which has the usage."""
+        """Read the answer to its end, which has the usage, and drop what the policy withholds: the whole body is available."""
         self._is_complete = True
 
     def stop(self) -> None:
-        """The grace period ran out: the failure that ends the answer now is not sent, and it ends with its calls."""
+        """End the answer with its calls: the grace period ran out. The failure that follows is not sent."""
         self.is_stopped = True
 
     def feed(self, event: Event) -> tuple[Event, ...]:
@@ -306,7 +305,7 @@ class ObsidianAnswer:
         if not (text_calls.calls and text_calls.is_done):
             return events
         if self._is_complete:
-            # Nothing more of these choices is sent, except how they finish.
+            # For these choices only the finish is still sent.
             for choice in self._choices.values():
                 choice.is_done = True
             return events
@@ -427,7 +426,7 @@ class ObsidianAnswer:
         return (event if part.number == event.part else replace(event, part=part.number),)
 
     def _mention(self, event: Progress | Noticed) -> Event:
-        """A remark about a part loses its part number if that part was not sent."""
+        """The event without its part number if that part was not sent."""
         if event.part is None:
             return event
         part = self._open.get(event.part)
@@ -470,7 +469,7 @@ class ObsidianAnswer:
         return (*events, *self._cut_if_done())
 
     def _end_draft(self, part: _Open, event: PartEnded, call: Call) -> list[Event]:
-        """A call that was held until it was complete: sent now, unless it repeats another or there are enough calls."""
+        """Send a call that was held until it was complete, unless it repeats another or `max_calls` is reached."""
         choice = part.choice
         key = _key_of(call)
         if call.status == "completed" and key in choice.seen:
@@ -498,7 +497,9 @@ class ObsidianAnswer:
             return []
         where = call.name
         if not judge(call).executable:
-            self._book.note("use_tool_value", where, "its arguments are no JSON: there is no block")
+            self._book.note(
+                "use_tool_value", where, "its arguments are not JSON: there is no block"
+            )
             return []
         schema = self._schemas.get((call.name, call.namespace))
         rendered = render_block(call, schema=schema, escape=self._policy.xml_escape)
@@ -524,7 +525,7 @@ class ObsidianAnswer:
     # --- the end ------------------------------------------------------------------------------------------------------
 
     def _cut_if_done(self) -> tuple[Event, ...]:
-        """The end, if the policy has ended every choice and no part that was sent is under way."""
+        """The end of the answer, if the policy has ended every choice and every part that was sent is complete."""
         choices = self._choices.values()
         is_done = len(choices) >= self._expected and all(
             choice.is_done or choice.is_finished for choice in choices
@@ -539,7 +540,7 @@ class ObsidianAnswer:
         choice = self._choice(event.choice)
         choice.is_finished = True
         if choice.is_done and choice.complete and not choice.broken:
-            # Only what was dropped can have ended otherwise.
+            # Another reason can only come from content that was dropped.
             return replace(event, reason="tool_calls")
         return event
 
@@ -584,7 +585,7 @@ def _text_of(part: _Open) -> Text | Refusal:
 def _is_phantom(result: Result) -> bool:
     """Whether a result only says that an MCP server is unknown.
 
-    Codex probes for resources that nobody serves. Clients took the answer for a tool that had completed.
+    Codex asks for resources that no server has. Clients mistook the answer for a completed tool.
     """
     text = "".join(part.text for part in result.content if isinstance(part, Text)).lower()
     return "resources/list" in text and "unknown mcp server" in text

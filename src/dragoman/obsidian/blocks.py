@@ -1,14 +1,14 @@
-"""`<use_tool>` blocks of Obsidian Copilot: calls read from them, calls written as them, and what the client reads.
+"""`<use_tool>` blocks of Obsidian Copilot: reads calls from them, writes calls as blocks, and models the client's reader.
 
 Copilot up to 3.1.x reads its tool calls from such blocks; later releases take structured calls.
 
-Writing: strings stand raw (or with entities), everything else as JSON. In JSON a `<` is written `\\u003c`, so that a
+Writing: strings are written raw (or with entities), everything else as JSON. In JSON a `<` is written `\\u003c`, so that a
 list or an object with markup in its strings is still read as JSON. Parameters come in the order of the schema, then the
 others. Every tag that is opened is closed. A parameter whose name cannot be a tag is left out.
 
 The client's reader, as 3.0 to 3.1.5 have it: a block ends at the first closing tag. Its name is the first `<name>`.
 Parameters are tags up to the first closing tag of the same name, trimmed. A value with tags in it is a list (`<item>`)
-or an object, one in brackets or braces is JSON if it can be, and everything else is a string, also a number or a
+or an object, a value in brackets or braces is JSON if it is valid, and everything else is a string, even a number or a
 boolean. Entities are not decoded.
 """
 
@@ -31,15 +31,17 @@ from dragoman.textcalls.scanner import scan_text
 _FORMAT = "use_tool"
 _INDENT = "  "
 _NULL = b"null"
-# Names that a tag can have and that the reader does not take for something else.
+# Names that a tag can have and that the client does not read as another tag of the block.
 _WRITABLE_KEY = re.compile(r"(?!(?:name|use_tool)$)[^<>/\s][^<>]*")
 _BLOCK = re.compile(r"<use_tool>(.*?)</use_tool>", re.DOTALL)
 _NAME = re.compile(r"<name>(.*?)</name>", re.DOTALL)
 _ANY_TAG = re.compile(r"<[^>]+>")
 _OPEN_TAG = re.compile(r"<([^>]+)>")
-_LISTS = frozenset({"chatHistory", "salientTerms"})  # empty ones are lists, whatever is declared
-# Deeper markup, or markup with more unclosed tags, is not read to its end. It is then certain that the value is not a
-# plain string, and the caller needs to know no more.
+_LISTS = frozenset(
+    {"chatHistory", "salientTerms"}
+)  # the client reads an empty value as a list, whatever the schema
+# Deeper markup, or markup with more unclosed tags, is not read to its end: the value is certainly not a plain string, and
+# the caller needs no more than that.
 _MAX_NESTING = 32
 _MAX_UNCLOSED = 256
 
@@ -57,13 +59,13 @@ def to_obsidian_xml(call: object, *, schema: object = None, escape: XmlEscape = 
     call: our `Call`, a `FoundCall`, a record of the aggregator, or a mapping with a name and arguments, as in any
         dialect's answer.
 
-    Strings are written as they are, everything else as JSON: that is how the client reads them back. Parameters come in
-    the order of the schema, then the others.
+    Strings are written raw, everything else as JSON, as the client reads them. Parameters come in the order of the schema,
+    then the others.
 
     escape: `entities` for clients that decode them; Copilot does not.
 
     Raises:
-        ConfigError: `call` is none of these.
+        ConfigError: `call` has another type.
     """
     return render_block(_as_call(call), schema=schema, escape=escape, keep_null=True).text
 
@@ -107,7 +109,7 @@ def _values(call: Call) -> dict[str, object]:
 
 
 class Rendered(Struct, frozen=True):
-    """A block. misread: the parameters that the client would read as something else. nulls: those that are null."""
+    """A block. misread: the parameters that the client would read as another value. nulls: the parameters that are null."""
 
     text: str
     misread: tuple[str, ...] = ()
@@ -173,7 +175,7 @@ def _element(key: str, text: str) -> str:
 def _misread(
     text: str, name: str, arguments: Mapping[str, bytes], escape: XmlEscape
 ) -> tuple[str, ...]:
-    """The parameters that the reader would not get back; all of them if it finds no such call."""
+    """The parameters that the client would misread; all of them if it does not find the call."""
     read = read_block(text)
     if read is None or _plain(read[0], escape) != name:
         return tuple(arguments) or ("name",)
@@ -192,7 +194,7 @@ def _is_read(key: str, source: bytes, texts: Mapping[str, str], escape: XmlEscap
     value = read_value(key, text)
     if source[:1] in (b'"', b"[", b"{"):
         return value == cast("object", loads(source))
-    # Numbers and the like arrive as text, and the tools convert them.
+    # Numbers, booleans and null arrive as text, and the tools convert them.
     return value == _text(source)
 
 
@@ -204,7 +206,7 @@ def _plain(text: str, escape: XmlEscape) -> str:
 
 
 def read_block(text: str) -> tuple[str, dict[str, str]] | None:
-    """Name and parameters of the block at the beginning of a text; None if there is none.
+    """Name and parameters of the block at the beginning of a text; None if there is no block.
 
     The parameters are the trimmed texts in their tags; `read_value` converts them to values.
     """
@@ -219,7 +221,7 @@ def read_block(text: str) -> tuple[str, dict[str, str]] | None:
 
 
 def read_value(key: str, text: str) -> object:
-    """The value that the text in a parameter's tag means."""
+    """The value that the client reads from the text in a parameter's tag."""
     return _value(key, text, 0)
 
 

@@ -1,12 +1,12 @@
-"""Which policy applies to one request of the Chat API. The first of these that says something decides the output mode:
+"""Determines the policy for one request of the Chat API. The first of these that is set decides the output mode:
 
     x-proxy-output-mode   the header of the request
     [chat] output_mode    the setting of the gateway (PROXY_OUTPUT_MODE wins over the file)
     output_mode           the setting of the upstream
     the upstream's kind   `obsidian-xml` for `codex`, `openai-json` for all others
 
-If none of the first three says anything, the other `[chat]` settings have their defaults and the upstream is not
-Codex, then no policy applies and the answer passes as it would without this package.
+If none of the first three is set, the other `[chat]` settings have their defaults and the upstream is not Codex, then no
+policy applies and this package does not change the answer.
 """
 
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ class ObsidianPolicy(Struct, frozen=True, kw_only=True):
     delimiter: text between two blocks. dedup: drop a call with the name and arguments of an earlier one.
     finish_failed: an answer that fails after complete calls ends with those calls, not with the failure.
     grace: seconds to wait for further calls before the turn is ended.
-    parallel_calls: what to ask the upstream for if the client did not say. pairs_results: see `request`.
+    parallel_calls: sent to the upstream if the client did not set it. pairs_results: see `request`.
     """
 
     mode: OutputMode = "openai-json"
@@ -75,10 +75,10 @@ def always_applies(chat: ChatSettings, *, kind: str, upstream_mode: str | None) 
 def policy_for(
     chat: ChatSettings, headers: Mapping[bytes, bytes], *, kind: str, upstream_mode: str | None
 ) -> ObsidianPolicy | None:
-    """The policy for one request; None if nobody asked for one.
+    """The policy for one request; None if neither the request nor the settings ask for one.
 
     Raises:
-        RequestRefused: the header names no mode.
+        RequestRefused: the header does not name a known mode.
     """
     requested = headers.get(MODE_HEADER)
     if requested is None and not always_applies(chat, kind=kind, upstream_mode=upstream_mode):

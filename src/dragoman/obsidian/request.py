@@ -40,9 +40,9 @@ def apply_to_request(
 
 
 def pair_written_results(request: Request) -> tuple[Request, tuple[Repair, ...]]:
-    """The request with calls and results in place of their text; the same object if there are none.
+    """The request with calls and results in place of their text; the same object if no text can be paired.
 
-    If no tools are declared, no upstream has anything to pair, and the request stays as it is.
+    If no tools are declared, the upstream cannot get structured calls, so the request stays unchanged.
     """
     if not request.tools or not any(_may_change(turn) for turn in request.turns):
         return request, ()
@@ -99,13 +99,13 @@ def _has_result(turn: Turn) -> bool:
 
 
 def _text(parts: tuple[Part, ...]) -> str | None:
-    """The text of a turn that has nothing but text; None if it has something else."""
+    """The text of a turn that consists only of text; None for any other turn."""
     texts = [part.text for part in parts if isinstance(part, Text)]
     return "".join(texts) if texts and len(texts) == len(parts) else None
 
 
 def _pair(asked: Turn, answered: Turn, request: Request, index: int) -> list[Turn] | None:
-    """The assistant's turn with its calls, and a turn for each result; None if that is not certain."""
+    """The assistant's turn with its calls, and a turn for each result; None if the pairing is not certain."""
     reasoning = tuple(part for part in asked.parts if isinstance(part, Reasoning))
     text = _text(tuple(part for part in asked.parts if part not in reasoning))
     answers = _text(answered.parts)

@@ -1,6 +1,6 @@
 """The settings of the Obsidian contract: `[chat]` in the file, and the `PROXY_…` environment variables over it.
 
-The variables keep the names and spellings of the proxy that they come from, so that its environment works here.
+The variables keep the names and spellings of the original proxy, so that its environment works here.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ _FALSE = frozenset({"0", "false", "no", "off"})
 
 
 class ChatSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What `docs/obsidian.md` explains key by key.
+    """The `[chat]` settings; `docs/obsidian.md` explains each key.
 
     None means that the upstream and the answer decide. A gateway with only the defaults applies the contract to
     upstreams and requests that ask for it. Every key but the last three has a `PROXY_…` variable.
@@ -69,7 +69,7 @@ def _mode(text: str) -> object:
 
 
 def _delimiter(text: str) -> object:
-    """`true` is a blank line, `false` is nothing; any other text is the delimiter, with `\\n` for a line end."""
+    """`true` means a blank line, `false` no delimiter; any other text is the delimiter, with `\\n` for a line end."""
     word = text.strip().lower()
     if word in ("true", "false"):
         return "\n\n" if word == "true" else ""

@@ -1,7 +1,7 @@
-"""Tool calls and nothing else: from payloads of any dialect, streamed or complete, to calls.
+"""Reads the tool calls, and nothing else, from payloads of any dialect, streamed or complete.
 
-`ToolCallAggregator` collects the calls of a turn as they arrive; `parse_tool_calls` and `ToolCallParser` give calls
-with parsed parameters. Sits above the dialects, whose readers do the reading.
+`ToolCallAggregator` collects the calls of a turn as they arrive; `parse_tool_calls` and `ToolCallParser` return calls
+with parsed parameters. This package is above the dialects, whose readers decode the payloads.
 """
 
 from dragoman.textcalls.registry import PATTERNS as TEXT_PATTERNS

@@ -1,4 +1,4 @@
-"""Collects the tool calls of one turn from whatever reports them, in any dialect and mixed.
+"""Collects the tool calls of one turn from payloads of any dialect, also of several dialects in one turn.
 
     aggregator = ToolCallAggregator()
     for chunk in stream:
@@ -28,7 +28,7 @@ _TEXT_CHANNEL = 0  # readers count from 1
 
 
 class _Choice(Struct):
-    """The state of one choice in the current turn. spans: the calls already taken from text, by their position."""
+    """The state of one choice in the current turn. spans: the positions of the calls already taken from text."""
 
     records: CallRecords
     mint: Minter
@@ -40,9 +40,9 @@ class _Choice(Struct):
 class ToolCallAggregator:
     """One turn's tool calls, per choice.
 
-    context: what is known of the request: its tools settle names that never come, `seed` makes minted ids differ from
+    context: facts about the request: its tools supply names that the payloads lack, `seed` makes minted ids differ from
         those of other aggregators, `choices=1` merges an answer that a server spreads over several choices.
-    text_patterns: the registry consulted for calls written as text; the shared one by default.
+    text_patterns: the registry of formats for calls written as text; the shared one by default.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class ToolCallAggregator:
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """What was irregular or could not be read in this turn; `frame` counts payloads from 1."""
+        """The problems of this turn: irregular or unreadable payloads. `frame` counts payloads from 1."""
         return tuple(self._reader.problems)
 
     def ingest_delta(self, delta: object, *, choice_index: int = 0) -> IngestResult:
@@ -76,7 +76,7 @@ class ToolCallAggregator:
 
         emit_if_missing: if neither the message nor the stream before it had a call, look for calls written in the
             message's text, in every format with a sentinel and with the registered patterns. If the tools are known,
-            formats find calls of these only.
+            only calls of these tools are found.
         """
         changes = Changes()
         readings = self._reader.read(message, PayloadContext(choice_index, is_final=True))
@@ -99,7 +99,7 @@ class ToolCallAggregator:
         return choice is not None and len(choice.records) > 0
 
     def close(self, choice_index: int | None = None) -> IngestResult:
-        """Nothing more comes. Calls that their protocol did not close stay as they are: not executable."""
+        """End the stream. Calls that their protocol did not close stay open: not executable."""
         changes = Changes()
         self._take(self._reader.end(choice_index), changes)
         return changes.result()
@@ -122,7 +122,7 @@ class ToolCallAggregator:
                 choice.records.absorb(reading.channel, reading.events, changes)
                 self._collect(choice.records)
                 continue
-            # All documents of one message count together: each may name a call that another repeats.
+            # Match all documents of one message together: one document may repeat a call of another.
             channel = reading.channel
             for number, calls in _calls(reading).items():
                 whole.setdefault(number, []).extend(calls)

@@ -54,7 +54,7 @@ class ToolCallMetadata(Struct, frozen=True, kw_only=True):
 class ToolCall(Struct, frozen=True):
     """A call in no dialect. If `metadata.error` says that the parameters cannot be read, they are empty.
 
-    The input of a custom (freeform) tool is no JSON; it is the parameter `input`.
+    The input of a custom (freeform) tool is not JSON; it becomes the parameter `input`.
     """
 
     id: str
@@ -66,17 +66,17 @@ class ToolCall(Struct, frozen=True):
 def unify(
     call: Call, *, dialect: Dialect | None, choice: int, now: datetime | None, lacks_id: bool
 ) -> ToolCall:
-    """A call as its unified value. `lacks_id`: its id is one we made because none came."""
+    """A call as its unified value. `lacks_id`: the payload had no id, and the reader minted one."""
     parameters, problem = _parameters(call)
     if not problem and lacks_id:
-        problem = "it came without an id; one was made"
+        problem = "it has no id; a new id was assigned"
     error = f"call {call.call_id!r} of {call.name!r}: {problem}" if problem else ""
     metadata = _metadata(dialect, choice, now, error, raw=call)
     return ToolCall(call.call_id, call.name, parameters, metadata)
 
 
 def nameless(message: str, *, dialect: Dialect, choice: int, now: datetime | None) -> ToolCall:
-    """A call whose name never came: its reader has no part for it, only a problem."""
+    """A call whose name never arrived: its reader reports a problem instead of a part."""
     return ToolCall("", "", {}, _metadata(dialect, choice, now, message))
 
 
@@ -94,14 +94,14 @@ def _metadata(
 
 
 def is_minted(call_id: str, seed: str, bound: int) -> bool:
-    """Whether the id is one of the first `bound` that a reader with this seed makes."""
+    """Whether the id is one of the first `bound` ids that a reader with this seed mints."""
     mint = Minter(seed)
     tail = call_id[-_MINTED_DIGITS:]
     return any(mint("") == tail for _ in range(bound))
 
 
 def _parameters(call: Call) -> tuple[dict[str, object], str]:
-    """The parsed input, and what is wrong with it."""
+    """The parsed input, and the error in it; no error: an empty text."""
     if call.status != "completed":
         return {}, "it was cut off before its end"
     if call.kind == "custom":
@@ -126,7 +126,7 @@ def _parameters(call: Call) -> tuple[dict[str, object], str]:
 def _stamp(now: datetime | None) -> str | None:
     if now is None:
         return None
-    # A naive time is taken for UTC: guessing the zone of the machine would make the result depend on it.
+    # A naive time is read as UTC: with the machine's zone, the result would depend on the machine.
     aware = now if now.tzinfo is not None else now.replace(tzinfo=UTC)
     return aware.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
@@ -136,11 +136,11 @@ _PartKey = tuple[int, int]
 
 _NO_CONTEXT = DecodeContext()
 _EVENTS = cast("tuple[type[Event], ...]", get_args(Event))
-_EVENT_CHANNEL = 0  # events that come as such; readers count from 1
+_EVENT_CHANNEL = 0  # events that the caller feeds; readers count from 1
 
 
 class ParsedToolCalls(Struct, frozen=True, kw_only=True):
-    """Calls and text. `text` is the first choice's; `errors` are the calls' own; `failure`: the answer itself failed."""
+    """Calls and text. `text`: of the first choice. `errors`: of the calls. `failure`: why the answer itself failed."""
 
     calls: tuple[ToolCall, ...] = ()
     text: str = ""
@@ -150,7 +150,7 @@ class ParsedToolCalls(Struct, frozen=True, kw_only=True):
 
 
 class _OpenPart(Struct):
-    """A part that has begun: which choice it is of, and its text where that matters."""
+    """A part that has begun: its header, its choice, and the pieces of its input if it is a call."""
 
     header: Part
     choice: int
@@ -158,10 +158,10 @@ class _OpenPart(Struct):
 
 
 class ToolCallParser:
-    """Gives calls as a stream completes them. `feed` takes bytes of SSE however they are cut, payloads, or events.
+    """Returns calls as a stream completes them. `feed` takes bytes of SSE cut anywhere, payloads, or events.
 
-    clock: stamps calls as they are given; without one they have no timestamp.
-    context: what is known of the request; its tools settle names that never come.
+    clock: stamps calls when they are returned; without a clock they have no timestamp.
+    context: facts about the request; its tools supply names that the payloads lack.
 
     Raises:
         ConfigError: there is no such dialect.
@@ -197,7 +197,7 @@ class ToolCallParser:
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """What was irregular or could not be read; `frame` counts payloads from 1."""
+        """The problems: irregular or unreadable payloads. `frame` counts payloads from 1."""
         return tuple(self._reader.problems)
 
     def feed(self, payload: object) -> tuple[ToolCall, ...]:
@@ -215,7 +215,7 @@ class ToolCallParser:
         return self._route(body, PayloadContext(is_final=True))
 
     def close(self) -> tuple[ToolCall, ...]:
-        """The stream has ended. Calls it cut off are given with their error; all state but the text is dropped."""
+        """End the stream. Returns the calls that were cut off, with their error; all state but the text is dropped."""
         frames, self._frames = self._frames, None
         calls = list(self._read_frames(frames.close()) if frames is not None else ())
         for reading in self._reader.end(None):
@@ -229,7 +229,7 @@ class ToolCallParser:
         return tuple(calls)
 
     def _feed_bytes(self, data: bytes) -> tuple[ToolCall, ...]:
-        """The first bytes decide: JSON comes in whole documents, anything else is SSE, cut anywhere."""
+        """Read bytes. The first bytes decide: JSON comes in whole documents, anything else is SSE, cut anywhere."""
         if self._frames is None:
             if _is_json(data):
                 return self._route(data, PayloadContext())
@@ -257,7 +257,7 @@ class ToolCallParser:
         return calls
 
     def _fail(self, error: GatewayError) -> list[ToolCall]:
-        """A piece of the stream cannot be read: its open calls are given with their error."""
+        """Fail the stream because a piece of it cannot be read. Returns its open calls with their error."""
         readings = self._reader.fail(error.message)
         return [call for reading in readings for call in self._take_reading(reading)]
 
@@ -343,7 +343,7 @@ def parse_tool_calls(
 
     source: a body (bytes, text, mapping or an SDK's object), a recorded SSE stream, or an iterable of events or of
         payloads of a stream.
-    clock: what stamps the calls; without one they have no timestamp.
+    clock: stamps the calls; without a clock they have no timestamp.
 
     Raises:
         ConfigError: there is no such dialect.
@@ -374,7 +374,7 @@ def _is_json(data: bytes) -> bool:
 
 
 def _is_one(source: object) -> bool:
-    """Whether it is one document rather than many. An SDK's objects can be iterated too, over their fields."""
+    """Whether the source is one document rather than many. An SDK's object is one, although it can be iterated."""
     return (
         isinstance(source, bytes | bytearray | Mapping)
         or hasattr(source, "model_dump")

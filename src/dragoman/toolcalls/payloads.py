@@ -1,18 +1,18 @@
-"""From payloads to events: what a caller passes in, which dialect it speaks, and the reader of that dialect.
+"""Decodes payloads to events: finds the JSON in what a caller passes in, its dialect, and the reader of that dialect.
 
 A payload is a mapping, JSON text or bytes, whole SSE frames, an object of a vendor's SDK (recognised by its `model_dump`;
-no SDK is imported), or a list of these. It is read and never changed. Bytes are taken as they are, so that arguments
-which stand in them as JSON keep their exact text. A mapping has no text and is written compactly.
+no SDK is imported), or a list of these. A payload is never changed. Bytes are read without re-encoding, so that arguments
+in them keep their exact text. A mapping has no text, so it is encoded as compact JSON.
 
 The only wire knowledge of this package is here: enough to recognise a payload by its shape, and to put a bare piece (a
 Chat delta, one Responses item, one Anthropic block) into the frame that its reader expects. Codex's first app-server
 protocol wraps other payloads (`codex/event/agent_message_delta` around a Chat delta, …), as the vendors' stream helpers
 do (`{"type": "chunk", "chunk": …}`); the wrapping is removed here.
 
-Each choice and stream has a reader of its own. All tolerance for what servers send lives in those readers. A reader whose
-stream is over is replaced by a new one when more comes. Nothing that a caller passes in raises: what cannot be read is a
-problem, counted by payload from 1. If a piece of a stream cannot be read, it may have said anything about the calls. So
-every stream fails, and until the next turn only whole messages are read.
+Each choice and stream has a reader of its own. These readers handle all irregularities of servers. When a payload arrives
+after the end of a reader's stream, a new reader replaces it. No payload makes this module raise: one that cannot be read is
+reported as a problem, with its number from 1. An unreadable piece of a stream may have changed any call, so every stream
+fails, and until the next turn only whole messages are read.
 """
 
 from collections import deque
@@ -48,9 +48,9 @@ DONE = b"[DONE]"
 """The end marker of the OpenAI dialects."""
 
 _MAX_DEPTH = 200
-"""Nesting of a value that must be copied before it can be written; what vendors accept is far below."""
+"""Nesting of a value that must be copied before it can be encoded; vendors accept far less."""
 
-# Another signature than pydantic's, or a value that cannot be serialised (a ValueError there).
+# A `model_dump` with another signature than pydantic's, or a value that pydantic cannot serialise (a ValueError).
 _DUMP_FAILURES = (
     ArithmeticError,
     AssertionError,
@@ -65,7 +65,7 @@ _decode_array = typed_decoder(list[Raw])
 
 
 def is_empty(payload: object) -> bool:
-    """Whether there is nothing to read in it."""
+    """Whether the payload has nothing to read."""
     return payload is None or (
         isinstance(payload, str | bytes | bytearray | Mapping | list | tuple) and not payload
     )
@@ -75,7 +75,7 @@ def to_documents(payload: object) -> list[bytes]:
     """The JSON documents in a payload, in order; `DONE` for the end marker.
 
     Raises:
-        MalformedJson: it is nothing that could be read.
+        MalformedJson: the payload cannot be read.
     """
     if isinstance(payload, str):
         payload = replace_lone(payload).encode()
@@ -105,16 +105,16 @@ def _split(data: bytes) -> list[bytes]:
 
 
 def document_of(frame: Frame) -> bytes | None:
-    """The JSON in a frame, or `DONE`; None if it has none: a comment, or what keeps a connection open.
+    """The JSON in a frame, or `DONE`; None for a frame without data: a comment, or one that keeps a connection open.
 
     Raises:
-        MalformedJson: it lost its data, or that is no UTF-8.
+        MalformedJson: the frame lost its data, or its data is not UTF-8.
     """
     check_frame(frame)
     data = frame.data
     if data is not None and data.strip():
         return DONE if frame.is_done else data
-    # The names of all events that say something of an answer have a dot or an underscore, but for Chat's default.
+    # All events that belong to an answer have a dot or an underscore in their names, except Chat's default name.
     name = frame.name
     if b"." in name or b"_" in name or name == b"message":
         raise MalformedJson("expected data with an event, got none")
@@ -125,7 +125,7 @@ def _write(value: object) -> bytes:
     try:
         return dumps(value)
     except (TypeError, ValueError, OverflowError, RecursionError):
-        # Not all JSON: an SDK's object somewhere in it, a mapping that is no dict, or a cycle.
+        # The value contains something other than JSON: an SDK's object, a mapping that is not a dict, or a cycle.
         return dumps(_plain(value, 0))
 
 
@@ -159,7 +159,7 @@ def _dump(value: object) -> object:
 Fields = Mapping[str, Raw]
 
 _MAX_WRAPPINGS = 6
-"""Twice what is seen (`params`, `msg`, `delta`), and a bound on what a hostile payload may cost."""
+"""Levels of wrapping: twice the observed number (`params`, `msg`, `delta`), and a limit on the cost of a hostile payload."""
 
 _MESSAGES_EVENTS = frozenset(
     [
@@ -194,12 +194,12 @@ _CODEX_V1_METHODS = frozenset({"agentMessageDelta", "agentMessage"})
 _CODEX_V1_TYPES = frozenset({"agent_message_delta", "agent_message", "raw_response_item"})
 _CODEX_V1_PREFIX = "codex/event/"
 _WRAPPERS = ("params", "msg", "chunk", "item", "delta", "message")
-# What the vendors' stream helpers send besides the events of the wire.
+# Events that the vendors' stream helpers add to the events of the wire.
 _HELPER_PREFIXES = ("tool_calls.", "content.", "refusal.", "logprobs.")
 _HELPER_TYPES = frozenset({"input_json", "citation", "signature"})
 _HELPER_FIELD = "snapshot"
 
-# The frames around a piece that comes alone.
+# The frames around a bare piece.
 _CHUNK = b'{"choices":[{"index":%d,"%b":%b,"finish_reason":%b}]}'
 _RESPONSE = b'{"object":"response","status":"completed","output":[%b]}'
 _MESSAGE = (
@@ -210,10 +210,10 @@ _NOTIFICATION = b'{"method":"%b","params":{"item":%b}}'
 
 
 class Payload(Struct, frozen=True):
-    """Something for a reader: one payload of a stream, or (`is_whole`) one body.
+    """The input of a reader: one payload of a stream, or (`is_whole`) one body.
 
-    `choice`: which choice it belongs to; a body says so itself. `stream` separates the conversations that share one
-    Codex pipe. `event` is the name its SSE frame would have.
+    `choice`: the choice of the payload; a body names its own choices. `stream` separates the conversations that share one
+    Codex pipe. `event`: the name of its SSE frame.
     """
 
     dialect: Dialect
@@ -225,7 +225,7 @@ class Payload(Struct, frozen=True):
 
 
 class PayloadContext(Struct, frozen=True):
-    """What the caller says about a payload: its choice, and whether it is a finished message."""
+    """The caller's facts about a payload: its choice, and whether it is a finished message."""
 
     choice: int = 0
     is_final: bool = False
@@ -233,10 +233,10 @@ class PayloadContext(Struct, frozen=True):
 
 
 def shapes_of(data: bytes, place: PayloadContext) -> tuple[Payload, ...] | None:
-    """What there is to read in a JSON object; None if it has no shape we know.
+    """The payloads in a JSON object; None if its shape is unknown.
 
     Raises:
-        MalformedJson: it is no JSON object, or its type is no string.
+        MalformedJson: the data is not a JSON object, or its `type` is not a string.
     """
     return _recognise(as_object(data), data, place)
 
@@ -283,7 +283,7 @@ def _typed(
 def _item(
     kind: str, fields: Fields, data: bytes, place: PayloadContext
 ) -> tuple[Payload, ...] | None:
-    """A whole item, block or message that comes alone."""
+    """A bare item, block or message."""
     if kind == "message" and _is_messages_body(fields):
         return (Payload("messages", data, place.choice, is_whole=True),)
     if kind in _MESSAGES_BLOCKS or kind.endswith("_tool_result"):
@@ -312,7 +312,7 @@ def _untyped(fields: Fields, data: bytes, place: PayloadContext) -> tuple[Payloa
         return (_chat_piece(data, place, has_calls=has_calls),)
     if read_object(fields.get("error")):
         return (Payload("chat", data, place.choice),)
-    # An answer to a JSON-RPC request, or nothing but nulls: there is nothing in it for us.
+    # An answer to a JSON-RPC request, or an object with only nulls: neither has anything to read.
     is_nothing = "result" in fields or all(bytes(value) == b"null" for value in fields.values())
     return () if is_nothing else None
 
@@ -321,7 +321,7 @@ def _chat(fields: Fields, data: bytes, place: PayloadContext) -> tuple[Payload, 
     choices = read_list(fields.get("choices")) or []
     entries = [read_object(choice) for choice in choices]
     if not entries:
-        # Anything else than an array, or null, is for the reader to refuse.
+        # Leave it to the reader to refuse anything but an array or null.
         is_odd = read_object(fields.get("error")) or bytes(fields["choices"])[:1] not in (
             b"[",
             b"n",
@@ -340,7 +340,7 @@ def _chat(fields: Fields, data: bytes, place: PayloadContext) -> tuple[Payload, 
 
 
 def _chat_choice(fields: Fields, place: PayloadContext) -> tuple[Payload, ...] | None:
-    """A choice without its chunk, or whatever else carries a delta or a message under that name."""
+    """A choice without its chunk, or another object with the member `delta` or `message`."""
     place = _within(fields, place)
     is_whole = _is(fields, "message", b"{")
     piece = bytes(fields["message" if is_whole else "delta"])
@@ -357,7 +357,7 @@ def _chat_choice(fields: Fields, place: PayloadContext) -> tuple[Payload, ...] |
 def _chat_piece(
     piece: bytes, place: PayloadContext, *, has_calls: bool, finish: bytes = b"null"
 ) -> Payload:
-    """A delta or a message put into the chunk or the body around it. A finished message has ended by itself."""
+    """A delta or a message in the chunk or the body that its reader expects. A message gets a finish reason if it has none."""
     if place.is_final and finish == b"null":
         finish = b'"tool_calls"' if has_calls else b'"stop"'
     name = b"message" if place.is_final else b"delta"
@@ -366,7 +366,7 @@ def _chat_piece(
 
 
 def _unwrap(fields: Fields, place: PayloadContext) -> tuple[Payload, ...]:
-    """What a wrapper holds. Codex's first protocol has many events; those without anything for us hold nothing."""
+    """The payloads in a wrapper. Codex's first protocol has many events without anything to read: no payloads."""
     place = _within(fields, place)
     for key in _WRAPPERS:
         inner = bytes(fields.get(key, b"null"))
@@ -384,7 +384,7 @@ def _within(fields: Fields, place: PayloadContext) -> PayloadContext:
 
 
 def _is_messages_body(fields: Fields) -> bool:
-    """Anthropic's message and Responses' message item have the same type and role."""
+    """Whether a message is Anthropic's: a message item of Responses has the same type and role."""
     if "stop_reason" in fields or "model" in fields:
         return True
     blocks = read_objects(fields.get("content"))
@@ -414,7 +414,7 @@ def _text(fields: Fields, key: str) -> str:
 
 
 def _index(fields: Fields, *keys: str) -> int | None:
-    """The number of a choice, under the first of these names that has one."""
+    """The number of a choice: the first of these keys that holds a number."""
     for key in keys:
         value = read_json(fields.get(key))
         if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
@@ -423,7 +423,7 @@ def _index(fields: Fields, *keys: str) -> int | None:
 
 
 MAX_PROBLEMS = 1000
-"""Problems kept, the newest: a long turn over a broken server must not grow without bound."""
+"""The number of newest problems that are kept: a long turn of a broken server must not grow without limit."""
 
 _SHOWN_FIELDS = 8
 
@@ -434,7 +434,7 @@ _READERS: Mapping[str, Callable[[DecodeContext], FrameReader]] = {
 
 
 class PayloadReading(Struct, frozen=True):
-    """What a payload meant in one choice. `channel` numbers the readers; `seed` is what that reader mints ids from."""
+    """The events of a payload in one choice. `channel`: the number of the reader. `seed`: from which it mints ids."""
 
     dialect: Dialect
     choice: int
@@ -459,8 +459,9 @@ _Key = tuple[int, Dialect, str]
 
 
 class PayloadReader:
-    """dialect: the dialect of every payload, if the caller knows it; None recognises each by its shape.
+    """Reads payloads of any dialect.
 
+    dialect: the dialect of every payload, if the caller knows it; None: recognise each payload by its shape.
     failure: why only whole messages are read for the rest of this turn.
     """
 
@@ -490,7 +491,7 @@ class PayloadReader:
         return readings
 
     def fail(self, message: str) -> list[PayloadReading]:
-        """A piece of a stream cannot be read: what is open stays unfinished."""
+        """Fail all streams because a piece of one cannot be read: open parts stay unfinished."""
         message = f"payload {self._payload_count}: {message}"
         info = self.failure = ErrorInfo(kind="protocol", message=message)
         return [
@@ -500,7 +501,7 @@ class PayloadReader:
         ]
 
     def end(self, choice: int | None) -> list[PayloadReading]:
-        """Nothing more comes, in one choice or in all."""
+        """End the streams of one choice, or of all."""
         readings: list[PayloadReading] = []
         for key in self._keys(choice):
             channel = self._channels.pop(key)
@@ -522,7 +523,7 @@ class PayloadReader:
 
     def _read_document(self, document: bytes, place: PayloadContext) -> Iterable[PayloadReading]:
         if document == DONE:
-            # The marker names no choice: it ends every stream that could have sent it.
+            # The marker names no choice, so it ends every stream that could have sent it.
             return [
                 self._read_frame(key, channel, DONE)
                 for key, channel in tuple(self._channels.items())
@@ -609,7 +610,7 @@ class PayloadReader:
         return self._channel_count
 
     def _seed(self, shape: Payload, choice: int) -> str:
-        """Ids that are minted must differ between choices, turns and, where the answer has an id, answers."""
+        """The seed of a reader: minted ids must differ between choices, turns and, if the answer has an id, answers."""
         origin = self._context.seed or source_of(shape.data) or shape.stream
         return f"{origin}#{self._turn}.{choice}"
 

@@ -1,7 +1,7 @@
 """The calls of one choice as records, collected from the events of any number of readers ("channels").
 
-A call that comes through two channels is one record: same call id, same name. The first channel that shows a call owns
-its text. Of the others only the end counts, by these rules:
+A call that arrives through two channels is one record: same call id, same name. The first channel that has a call owns its
+text. From the other channels only the final text counts, by these rules:
 
     the texts are equal, or equal as JSON values        nothing changes
     the record is open and its text begins the other    the rest is appended
@@ -9,12 +9,12 @@ its text. Of the others only the end counts, by these rules:
 
 After a finished message has closed a call, streams no longer change it.
 
-Two parts of one channel are two calls, even with one id, because that channel's reader has distinguished them. A whole
-message may name a call by another id than the stream did (a legacy `function_call` has none, some servers mint twice). A
-call that no id matches is the first record that came by stream, is not yet confirmed by a message, has the same name, and
-has arguments that are equal to it or, while it is open, begin it.
+Two parts of one channel are two calls, even with the same id, because that channel's reader has distinguished them. A whole
+message may name a call by another id than the stream did (a legacy `function_call` has none, some servers mint twice). If no
+record has the id, the call matches the first record that came from a stream, is not yet confirmed by a message, has the same
+name, and has equal arguments or, while it is open, arguments with which the call's arguments begin.
 
-Calls that the provider runs itself make no record.
+Calls that the provider runs itself get no record.
 
 The cumulative arguments of a delta are joined only on demand: a delta holds the shared list of pieces and how many of
 them belong to it, so ten thousand one-character deltas cost ten thousand small steps.
@@ -45,7 +45,7 @@ class Pieces(Struct, frozen=True, eq=False):
 
 
 class ToolCallDelta(Struct, frozen=True):
-    """What one payload added to one call.
+    """The change of one call by one payload.
 
     `index` counts the calls of a choice from 0 in order of creation, as Chat's `index` does. `is_first`: the call is
     new. `amended`: the text reported before was wrong; `arguments` is the right one and `arguments_delta` is empty.
@@ -64,7 +64,7 @@ class ToolCallDelta(Struct, frozen=True):
 
     @property
     def arguments(self) -> str:
-        """All arguments up to and with this delta. Joined at each call."""
+        """All arguments up to and including this delta. Each access joins the pieces."""
         return self.pieces.join()
 
     def as_chat_delta(self) -> dict[str, object]:
@@ -81,9 +81,9 @@ class ToolCallDelta(Struct, frozen=True):
 
 
 class ToolCallRecord(Struct, frozen=True):
-    """One call. `arguments` is the text as it came, never parsed and never rewritten.
+    """One call. `arguments` is the text as received, never parsed and never rewritten.
 
-    `executable`: the protocol closed the call and its arguments are what its type demands. `reason`: `complete`;
+    `executable`: the protocol closed the call and its arguments are valid for its type. `reason`: `complete`;
     `amended` (complete, but other than what was streamed before); or why not: `not_closed`, `no_name`, `invalid_json`.
     """
 
@@ -112,7 +112,7 @@ class ToolCallRecord(Struct, frozen=True):
 
 
 class IngestResult(Struct, frozen=True):
-    """What a payload changed. updated: there are deltas. closed: the calls that it completed."""
+    """The changes of a payload. updated: there are deltas. closed: the calls that the payload completed."""
 
     updated: bool = False
     deltas: tuple[ToolCallDelta, ...] = ()
@@ -123,7 +123,7 @@ _PartKey = tuple[int, int]
 
 
 class _Entry(Struct, eq=False):
-    """One call while it grows. `call` has everything but the arguments. owner: the part whose text it has."""
+    """One call while it grows. `call` has everything but the arguments. owner: the part that supplies its arguments."""
 
     index: int
     choice: int
@@ -161,7 +161,7 @@ class _Entry(Struct, eq=False):
 
 
 class _Change(Struct, eq=False):
-    """What one payload changed in one entry."""
+    """The changes of one entry by one payload."""
 
     entry: _Entry
     is_first: bool = False
@@ -189,7 +189,7 @@ class _Change(Struct, eq=False):
 
 
 class Changes:
-    """What one payload changed, entry by entry, in order of the first change."""
+    """The changes by one payload, entry by entry, in order of the first change."""
 
     def __init__(self) -> None:
         self._changes: dict[int, _Change] = {}
@@ -225,7 +225,7 @@ class CallRecords:
         return tuple(entry.snapshot() for entry in self._entries)
 
     def absorb(self, channel: int, events: Iterable[Event], changes: Changes) -> None:
-        """Events of a stream, as its reader gave them."""
+        """Apply events of a stream, as its reader returned them."""
         for event in events:
             match event:
                 case InputDelta():
@@ -238,7 +238,7 @@ class CallRecords:
                     pass
 
     def confirm(self, channel: int, calls: Iterable[Call], changes: Changes) -> None:
-        """The client's calls of one whole message."""
+        """Apply the client's calls of one whole message."""
         calls = list(calls)
         taken: set[int] = set()
         matches = [self._match_id(call, taken) for call in calls]
@@ -252,7 +252,7 @@ class CallRecords:
             entry.is_confirmed = True
 
     def add(self, owner: _PartKey, call: Call, changes: Changes) -> _Entry:
-        """A new call, with the input it has so far."""
+        """Add a new call, with the input it has so far."""
         entry = _Entry(len(self._entries), self._choice, replace(call, input=""), owner, {owner[0]})
         self._entries.append(entry)
         self._by_id.setdefault(call.call_id, []).append(entry)
@@ -280,7 +280,7 @@ class CallRecords:
     def _end(self, key: _PartKey, call: Call, changes: Changes, *, amended: bool) -> None:
         entry = self._parts.pop(key, None)
         if entry is None or (entry.is_confirmed and entry.is_closed):
-            return  # a finished message has the last word
+            return  # a finished message has closed the call
         if entry.owner != key or entry.is_closed:
             self._settle(entry, call, changes)
             return
@@ -290,7 +290,7 @@ class CallRecords:
             self._close(entry, changes)
 
     def _settle(self, entry: _Entry, call: Call, changes: Changes) -> None:
-        """The end of a call according to a channel that does not own its text."""
+        """Apply the end of a call from a channel that does not own its text."""
         if call.status != "completed":
             return
         text = entry.text()

@@ -196,7 +196,7 @@ def test_call_that_did_not_succeed_says_how(how: Settlement, says: str) -> None:
         ("no_progress", "without progress"),
         ("cancelled", "interrupted"),
         ("failed", "failed: the key is wrong"),
-        ("handed_over", "nobody here runs"),
+        ("handed_over", "is not run here"),
     ],
 )
 def test_end_before_the_answer_says_why(reason: RunEnd, says: str) -> None:

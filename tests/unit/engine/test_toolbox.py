@@ -127,7 +127,7 @@ def test_custom_call_goes_to_a_custom_tool_alone() -> None:
     route = router(tool("patch", "custom")).route(call("patch", arguments="*** x", kind="custom"))
     assert isinstance(route, RunHere)
     assert router(tool("patch", "custom")).route(call("patch")) == Refused(
-        "The tool 'patch' takes plain text as its input, and was called with the other form."
+        "The tool 'patch' takes plain text as its input, but was called with the other form."
     )
 
 

@@ -278,7 +278,7 @@ def test_the_caller_may_say_which_dialect_it_is() -> None:
         (b'{"object":"text_completion","choices":[]}', "the fields object, choices"),
         (b'{"object":"list","type":5}', "the fields object, type"),
         (b'{"output":"text"}', "the fields output"),
-        (b"data: hello\n\ndata: [DONE]\n\n", "a stream whose payloads are no JSON objects"),
+        (b"data: hello\n\ndata: [DONE]\n\n", "a stream whose payloads are not JSON objects"),
         (b": ping\n\n", "a stream without payloads"),
         (b'{"x":', "cut or damaged"),
         (b"{}", "an empty JSON object"),

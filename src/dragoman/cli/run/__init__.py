@@ -1,12 +1,12 @@
 """`dragoman run`: an agent in the terminal, on any upstream. Here are its options.
 
-start.py          from options to a conversation
+start.py          makes a conversation from the options
 conversation.py   questions, answers, interruptions, exit codes
 sessions.py       conversations as files
 signals.py        Ctrl-C
-person.py         what a person types, approves and is asked
-display.py        what a person or a program is shown, on live_screen.py
-tools.py          what the agent may do here
+person.py         the person's input, approvals and answers to questions
+display.py        shows a run to a person or a program, on live_screen.py
+tools.py          the tools of the agent
 
 The other modules need the gateway's dependencies, so they are imported when the command runs.
 """
@@ -58,7 +58,7 @@ def _add_model_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--max-tokens", type=int, metavar="N", help="tokens in and out of all answers together"
     )
-    group.add_argument("--max-seconds", type=float, metavar="N", help="time for the whole of it")
+    group.add_argument("--max-seconds", type=float, metavar="N", help="seconds for the whole run")
     group.add_argument(
         "--instructions",
         metavar="FILE",
@@ -86,7 +86,7 @@ def _add_tool_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--no-sandbox",
         action="store_true",
-        help="run commands without a sandbox, also where there is one",
+        help="run commands without a sandbox, even if one is available",
     )
     group.add_argument(
         "--network", action="store_true", help="let commands in the sandbox use the network"
@@ -100,19 +100,19 @@ def _add_session_options(parser: argparse.ArgumentParser) -> None:
         metavar="ID",
         nargs="?",
         const="",
-        help="go on with a kept conversation (default: the last one in this folder)",
+        help="continue a saved conversation (default: the last one in this folder)",
     )
     group.add_argument(
         "--sessions",
         action="store_true",
-        help="list the kept conversations of this folder, and do nothing else",
+        help="list the saved conversations of this folder, and do nothing else",
     )
     group.add_argument(
         "--json",
         action="store_true",
-        help="print one JSON object a line for everything that happens",
+        help="print one JSON object per line for everything that happens",
     )
-    group.add_argument("--quiet", action="store_true", help="print the words of the model alone")
+    group.add_argument("--quiet", action="store_true", help="print only the text of the model")
 
 
 def _run(options: Options) -> int:

@@ -62,7 +62,7 @@ class TerminalConversation:
         self._watcher = watcher
         self._sessions = sessions
         self._signals = signals
-        self._usage = session.usage  # of the runs before this question
+        self._usage = session.usage  # the usage of the runs before this question
         self._finish: FinishReason | None = None
         self._cannot_save = False
 
@@ -119,7 +119,7 @@ class TerminalConversation:
             self._watcher.tick()
 
     def _save(self, total: Usage | None) -> None:
-        """Save the conversation so far. `total`: the usage of this question; None: as reported last."""
+        """Save the conversation so far. `total`: the usage of this question; None: the last one that was reported."""
         self.session = structs.replace(self.session, turns=self._agent.turns, updated=time.time())
         if total is not None:
             self.session = structs.replace(self.session, usage=add_usage(self._usage, total))

@@ -1,8 +1,9 @@
-"""What happens in a run, shown as it happens: to a person on a screen (`Display`), or to a program as JSON lines (`EventLines`).
+"""Shows a run as it happens: to a person on a screen (`Display`), or to a program as JSON lines (`EventLines`).
 
 Everything that a model or a tool wrote is made safe before a person sees it: no control character reaches the terminal.
 
-`--json` prints one JSON object a line on standard output: what the run is, then the engine's events (`engine.events`).
+`--json` prints one JSON object per line on standard output: a description of the run, then the engine's events
+(`engine.events`).
 Everything else, such as questions and notes, goes to standard error.
 """
 
@@ -56,8 +57,8 @@ _ENDS: dict[str, str] = {
     "max_tokens": "stopped: the limit of tokens is reached",
     "max_time": "stopped: the limit of time is reached",
     "no_progress": "stopped: the same call was repeated without progress",
-    "cancelled": "interrupted: what ran was stopped, the conversation is kept as far as it came",
-    "handed_over": "stopped: the model called a tool that nobody here runs",
+    "cancelled": "interrupted: running calls were stopped, the conversation so far is saved",
+    "handed_over": "stopped: the model called a tool that is not run here",
 }
 _SETTLEMENTS: dict[Settlement, str] = {
     "done": "",
@@ -148,7 +149,7 @@ def _window(window: LimitWindow) -> str:
 
 
 def end_in_words(ended: RunEnded) -> str:
-    """Why the run ended, with the error; empty if it was answered."""
+    """Why the run ended, with the error; empty if the model answered."""
     error = "" if ended.error is None else visible_line(ended.error.message)
     if ended.reason == "failed":
         return f"failed: {error}" if error else "failed"
@@ -156,12 +157,12 @@ def end_in_words(ended: RunEnded) -> str:
     return f"{reason} ({error})" if reason and error else reason
 
 
-# JSON escapes the other control characters. It allows these as they are, and a terminal may act on them.
+# JSON allows these control characters without an escape, and a terminal may act on them.
 _CONTROLS = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 class SessionStarted(Struct, frozen=True, kw_only=True, tag_field="type", tag="session_started"):
-    """The first line.
+    """The first line of `--json`.
 
     turns: the number of turns from earlier runs. sandbox: a sentence on how commands are run.
     approval: what happens to calls that need approval: `asked`, `granted`, `refused`.
@@ -178,7 +179,7 @@ class SessionStarted(Struct, frozen=True, kw_only=True, tag_field="type", tag="s
 
 
 class EventLines:
-    """Shows a run to a program, as JSON lines. Its methods are those of `Display`."""
+    """Shows a run to a program, as JSON lines. It has the methods of `Display`."""
 
     def start(self, started: SessionStarted) -> None:
         _write_line(started)
@@ -206,7 +207,7 @@ class EventLines:
 def _write_line(value: Struct) -> None:
     data = dumps(value)
     if not data.isascii():
-        # Only strings contain such characters, and an escape means the same there.
+        # Only strings contain such characters, and in a string an escape means the same character.
         data = _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", data.decode()).encode()
     write(data + b"\n")
 
@@ -269,14 +270,14 @@ class Display:
                 )
             case Compacted():
                 self.note(
-                    f"the conversation was summed up: {event.turns_before} turns became {event.turns_after}"
+                    f"the conversation was summarised: {event.turns_before} turns became {event.turns_after}"
                 )
             case RunEnded():
                 self._screen.clear_rows()
                 self._is_running = False
 
     def note(self, text: str, style: Style = "faint") -> None:
-        """Show a message that is no event of the engine."""
+        """Show a message that is not an event of the engine."""
         if not self._is_quiet or style == "bad":
             self._screen.show((Span(visible_line(text), style),))
 
@@ -285,7 +286,7 @@ class Display:
         self._screen.aside(lambda: complain([text]))
 
     def end(self, ended: RunEnded, session_id: str) -> None:
-        """After the last event: show why the run ended, unless it was answered, then the counts."""
+        """Show the counts after the last event, and before them why the run ended, unless the model answered."""
         why = end_in_words(ended)
         if why:
             self._screen.show((Span(why, "bad"),))
@@ -302,11 +303,11 @@ class Display:
             self._screen.show((Span(" · ".join(filter(None, facts)), "faint"),))
 
     def tick(self) -> None:
-        """Update what shows the time; called regularly."""
+        """Update the rows that show the time; called regularly."""
         self._screen.tick()
 
     def close(self) -> None:
-        """Nothing more will be shown."""
+        """End the display: nothing more will be shown."""
         self._screen.clear_rows()
         self._screen.show()
 

@@ -4,8 +4,8 @@
     its last line, if it is not complete yet
     ⠋ read README.md  0.3 s         rows: redrawn at every change and every tick, removed when they are done
 
-Without a terminal there are no rows and no escape codes, only lines. Everything that is passed to it must be safe to show
-(`inspection.terminal_text`); nothing else moves the cursor.
+Without a terminal there are no rows and no escape codes, only lines. Callers make all text safe to show
+(`inspection.terminal_text`), so only this module moves the cursor.
 """
 
 import shutil
@@ -20,7 +20,7 @@ from dragoman.inspection.terminal_text import cells
 TICK_SECONDS = 0.1
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _PLAIN_FRAMES = "|/-\\"
-_MOST_ROWS = 8  # with a hundred calls at once the first show enough
+_MOST_ROWS = 8  # of a hundred calls at once, only the first are shown
 _LEAST_WIDTH = 20
 
 _CODES: dict[Style, str] = {
@@ -40,7 +40,7 @@ class _Row(Struct):
 
 
 class LiveScreen:
-    """Owns the screen. `is_live`: it is a terminal that can move its cursor."""
+    """Owns the screen. `is_live`: the screen is a terminal that can move its cursor."""
 
     def __init__(
         self, stream: TextIO, *, is_live: bool, has_colours: bool, clock: Callable[[], float]
@@ -57,7 +57,9 @@ class LiveScreen:
         self._tail = ""  # the last line of the text, below which rows are drawn
         self._is_mid_line = False
         self._held: list[str] | None = None  # text that arrives while a person is being asked
-        self._late: list[Callable[[], None]] = []  # other output, written when they have answered
+        self._late: list[
+            Callable[[], None]
+        ] = []  # other output, written when the person has answered
 
     @property
     def width(self) -> int:
@@ -143,7 +145,7 @@ class LiveScreen:
     def ask(self, prompt: str, *lines: Line) -> None:
         """Show a question at the end of the screen, and hold back all other output until `answered`.
 
-        Asked again before that, it stands below what was asked.
+        A second question before `answered` is shown below the first.
         """
         self._end_line()
         self._held = [] if self._held is None else self._held
@@ -151,7 +153,7 @@ class LiveScreen:
         self._write(self._written(question, "backslashreplace"))
 
     def answered(self) -> None:
-        """The person has ended the line: the cursor is at the beginning of the next."""
+        """Write the output that was held back. The person has ended the line, so the cursor is at the start of the next."""
         held, self._held = self._held or [], None
         late, self._late = self._late, []
         for write in late:
@@ -239,7 +241,7 @@ class LiveScreen:
 
 
 def cut_to(text: str, width: int) -> str:
-    """One line of text, cut to so many cells."""
+    """One line of text, cut to `width` cells."""
     if cells(text) <= width:
         return text
     kept = text[: max(width - 1, 0)]

@@ -1,6 +1,6 @@
 """The person at the terminal: the lines they type, their approval of calls, and what MCP servers ask of them.
 
-The terminal edits the line. Reading waits on the event loop, so that everything else goes on and a wait can be ended.
+The terminal itself edits the line. Reading waits on the event loop, so that other tasks go on and a wait can be cancelled.
 """
 
 import asyncio
@@ -34,9 +34,9 @@ from dragoman.model.parts import Call
 T = TypeVar("T")
 
 _PROMPT = "> "
-# Nobody types so fast, and pasted lines arrive much faster.
+# No person types lines this fast, and pasted lines arrive much faster.
 _PASTE_SECONDS = 0.03
-_LEAST_ROWS = 8  # of a page, even on a very small screen
+_LEAST_ROWS = 8  # rows of a page, even on a very small screen
 _PAGE_WORDS = {"": "next", "r": "rest", "rest": "rest", "n": "no", "no": "no"}
 _READ_SIZE = 65536  # terminals return one line at a time, of at most 4,096 bytes
 
@@ -73,7 +73,7 @@ class TypedLines:
             return
         try:
             data = os.read(self._descriptor, _READ_SIZE)
-        except OSError:  # the terminal is gone
+        except OSError:  # the terminal was closed
             data = b""
         self._pieces.append(data)
         if self._ending is not None:
@@ -127,8 +127,8 @@ class Person:
     async def choose(self, words: Mapping[str, T], prompt: str, *lines: Line) -> T | None:
         """Ask for one of several answers, by any of their words; None if the person ends the input.
 
-        Lines that do not fit on the screen are shown page by page, and the question comes after the last page: before that
-        only `no` answers it. Nothing else is written between the pages.
+        Lines that do not fit on the screen are shown page by page, and the question comes after the last page; on an earlier
+        page the only possible answer is `no`. No other output is written between the pages.
         """
         async with self._turn:
             self._lines.forget()
@@ -160,7 +160,7 @@ class Person:
                 return None if line is None else words[line.strip().lower()]
 
     async def fill_in(self, prompt: str, read: Callable[[str], object], *lines: Line) -> object:
-        """Ask for a line and return `read(line)`; ask again while that raises ValueError.
+        """Ask for a line and return `read(line)`; ask again while `read` raises ValueError.
 
         Raises:
             EOFError: the person has ended the input.
@@ -185,7 +185,7 @@ class Person:
 
 
 def _pages(lines: Sequence[Line], width: int, height: int) -> list[list[Line]]:
-    """The lines divided into pages; at least one."""
+    """The lines divided into pages; at least one page."""
     pages: list[list[Line]] = [[]]
     room = height
     for line in lines:
@@ -226,7 +226,7 @@ def approval_from(person: Person) -> Ask:
 
 
 def _this(approval: Approval) -> str:
-    """What `always` allows from now on: for a file tool, any content of the same path."""
+    """The words for what `always` allows from now on: for a file tool, any content of the same path."""
     kinds = {subject.kind for subject in approval.subjects}
     if kinds == {"command"}:
         return "this command"
@@ -236,7 +236,7 @@ def _this(approval: Approval) -> str:
 
 
 def question_of(approval: Approval, width: int) -> Iterator[Line]:
-    """The question in lines: the whole call, however long, with nothing that could look like something else."""
+    """The question in lines: the whole call, however long, with every ambiguous character shown as an escape."""
     escaped: Counter[str] = Counter()
     by = ""
     if approval.unseen:
@@ -253,7 +253,7 @@ def question_of(approval: Approval, width: int) -> Iterator[Line]:
     for name, text in fields:
         yield from _field(exact(name.replace("\n", "\\n"), escaped), text, room, escaped)
     for subject in approval.subjects:
-        # A link may lead to another path than the arguments say.
+        # A link may lead to another path than the one in the arguments.
         if subject.kind == "path" and not any(subject.text in text for _, text in fields):
             yield from _field("leads to", subject.text, room, escaped)
     if escaped:
@@ -261,7 +261,7 @@ def question_of(approval: Approval, width: int) -> Iterator[Line]:
 
 
 def _field(name: str, text: str, room: int, escaped: Counter[str]) -> Iterator[Line]:
-    """One field of the call: on its own line, or below it, with `|` before each line and a space before wrapped ones."""
+    """One field of the call: after its label, or below it, with `|` before each line and spaces before wrapped lines."""
     lines = [exact(line, escaped) for line in text.split("\n")]
     label = f"{name}: " if name else ""
     if len(lines) == 1 and cells(label) + cells(lines[0]) <= room:
@@ -277,7 +277,7 @@ def _field(name: str, text: str, room: int, escaped: Counter[str]) -> Iterator[L
 
 
 def _notice(escaped: Counter[str], room: int) -> Iterator[Line]:
-    """Which characters are shown as escapes: an escape may also be what stands there."""
+    """The list of characters that are shown as escapes: without it, they look like escapes in the original text."""
     names = [
         f"{count:,} × {_NAMES.get(char, f'U+{ord(char):04X}')}" for char, count in escaped.items()
     ]
@@ -286,7 +286,7 @@ def _notice(escaped: Counter[str], room: int) -> Iterator[Line]:
 
 
 def _fields(call: Call) -> Iterator[tuple[str, str]]:
-    """The fields of the call: a text as it is, any other value as the JSON that came."""
+    """The fields of the call: a string as its text, any other value as the JSON that the model wrote."""
     source = call.input
     try:
         members = as_object(source)
@@ -312,7 +312,7 @@ _DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
 
 
 class TerminalHost:
-    """Asks the person for MCP servers. Every question names the server."""
+    """Asks the person the questions of MCP servers. Every question names the server."""
 
     def __init__(self, person: Person) -> None:
         self._person = person
@@ -398,7 +398,7 @@ def _about(field: Field) -> Iterator[Line]:
 
 
 def _open_browser(url: str) -> None:
-    """Open a graphical browser, if there is one. A text browser would take over our terminal."""
+    """Open a graphical browser, if there is one. A text browser would take over this terminal."""
     is_web = urlsplit(url).scheme in ("http", "https")
     if is_web and (sys.platform == "darwin" or any(os.environ.get(name) for name in _DISPLAYS)):
         # `webbrowser.open` may wait until the browser is closed, so it gets a thread.

@@ -1,4 +1,4 @@
-"""Conversations of `dragoman run` as files, so that a later run can go on with one.
+"""Stores conversations of `dragoman run` as files, so that a later run can continue one.
 
     STATE/dragoman/sessions/<root>/<id>.json     <root>: a digest of the folder the agent worked in
 
@@ -25,9 +25,9 @@ from dragoman.model.request import Turn
 from dragoman.store.codec import reader
 
 VERSION = 1
-# Conversations that are kept per folder; a file has some hundred kilobytes. Saving a new one deletes older ones.
+# Conversations stored per folder; a file has some hundred kilobytes. Saving a new conversation deletes older ones.
 MAX_KEPT = 200
-# A conversation of a million tokens with images is smaller; a larger file is not one of ours.
+# A conversation of a million tokens with images is smaller; Dragoman did not write a larger file.
 MAX_BYTES = 256 * 1024 * 1024
 
 _ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}")
@@ -76,7 +76,7 @@ class Sessions:
         """Write the conversation, replacing its older state.
 
         Raises:
-            OSError: there is no room, or no permission.
+            OSError: the disk is full, or permission is missing.
         """
         folder = self._of_root(Path(session.root))
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -97,7 +97,7 @@ class Sessions:
         )
         if not found:
             raise ConfigError(
-                f"--resume: expected the id of a kept conversation, got {session_id!r}, which there is not; "
+                f"--resume: expected the id of a saved conversation, got {session_id!r}; "
                 "--sessions lists those of this folder"
             )
         return _load(found[0])
@@ -110,7 +110,7 @@ class Sessions:
         """
         files = self._files(self._of_root(root))
         if not files:
-            raise ConfigError(f"--resume: expected a kept conversation in {root}, there is none")
+            raise ConfigError(f"--resume: expected a saved conversation in {root}, found none")
         return _load(files[0])
 
     def all_of(self, root: Path) -> list[Session | str]:
@@ -127,7 +127,7 @@ class Sessions:
         return self._folder / blake2b(os.fsencode(root), digest_size=8).hexdigest()
 
     def _files(self, folder: Path) -> list[Path]:
-        """The newest first."""
+        """The files of a folder, the newest first."""
         found = [path for path in folder.glob("*.json") if is_session_id(path.stem)]
         return sorted(found, key=lambda path: (path.stat().st_mtime_ns, path.name), reverse=True)
 
@@ -153,7 +153,7 @@ def _load(path: Path) -> Session:
         return _read(data)
     except (MalformedJson, StoreDamaged) as error:
         raise ConfigError(
-            f"{path}: expected a kept conversation, it is damaged: {error.message}"
+            f"{path}: expected a saved conversation, but the file is damaged: {error.message}"
         ) from error
 
 

@@ -1,6 +1,7 @@
-"""Ctrl-C once interrupts the current answer, twice the program; SIGTERM and SIGHUP end it at once. No process is left behind.
+"""Ctrl-C interrupts the current answer, a second Ctrl-C the program; SIGTERM and SIGHUP end the program at once.
 
-The program ends by cancelling the command's task, and everything below it cleans up. What does not end in time is killed.
+The program ends by cancelling the command's task, and everything below it cleans up. Processes that do not end in time are
+killed, so no process is left behind.
 """
 
 import asyncio
@@ -12,13 +13,13 @@ from pathlib import Path
 
 from dragoman.cli.screen import INTERRUPTED
 
-# Time for tools to end; a person who has pressed Ctrl-C twice has waited long enough.
+# Time for tools to end, short because the person has already pressed Ctrl-C twice.
 GRACE_SECONDS = 0.5
 _FATAL = {"SIGTERM": 143, "SIGHUP": 129}  # the exit codes that shells report for these signals
 
 
 class Signals:
-    """on_interrupt: what the first Ctrl-C does; None: it ends the program."""
+    """Handles signals. on_interrupt: called at the first Ctrl-C; None: the first Ctrl-C ends the program."""
 
     def __init__(self) -> None:
         self.on_interrupt: Callable[[], None] | None = None
@@ -41,12 +42,12 @@ class Signals:
         try:
             yield
         finally:
-            # From here on only the loop has to end, which takes no time: signals get their default effect.
+            # From here on only the loop has to end, which takes almost no time: signals get their default effect.
             for number in numbers[1:]:
                 loop.remove_signal_handler(number)
 
     def reset(self) -> None:
-        """A new answer begins: the next Ctrl-C counts as the first."""
+        """Count the next Ctrl-C as the first: a new answer begins."""
         self._is_warned = False
 
     def _interrupted(self) -> None:
@@ -73,7 +74,7 @@ def _leave(code: int) -> None:
 
 
 def _descendants() -> list[int]:
-    """All child processes, also indirect ones; an empty list if the system has no /proc."""
+    """All child processes, direct and indirect; an empty list if the system has no /proc."""
     children: dict[int, list[int]] = {}
     for status in Path("/proc").glob("[0-9]*/stat"):
         try:

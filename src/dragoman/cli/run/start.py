@@ -1,4 +1,4 @@
-"""From options to a conversation: the folder, the prompt, the stored conversation, the model, the tools and the instructions."""
+"""Makes a conversation from the options: folder, prompt, stored conversation, model, tools and instructions."""
 
 import asyncio
 import logging
@@ -73,7 +73,7 @@ class _NoteHandler(logging.Handler):
         is_server = record.name.startswith(_SERVERS)
         show = self._watcher.warn if is_server else self._watcher.note
         with suppress(RuntimeError):  # the loop is closed, and so is the display
-            # Any thread may log at any time, but the screen belongs to the loop.
+            # Any thread may log at any time, but only the loop's thread may write to the screen.
             self._loop.call_soon_threadsafe(show, text[:_LONGEST])
 
 
@@ -114,9 +114,9 @@ def start(options: Options) -> int:
 
 
 class _Plan(Struct, frozen=True, kw_only=True):
-    """Everything that is known before anything is started.
+    """Everything that is determined before anything is started.
 
-    instructions: None: the usual. prompt: None: a person is asked.
+    instructions: None: the default ones. prompt: None: a person is asked for it.
     """
 
     options: Options
@@ -147,7 +147,9 @@ def _plan(
     if options.instructions is not None:
         instructions = read_text("--instructions", options.instructions).strip()
     if options.no_sandbox and options.network:
-        raise ConfigError("--network: has no meaning with --no-sandbox: commands have it then")
+        raise ConfigError(
+            "--network has no effect with --no-sandbox: such commands always have the network"
+        )
     return _Plan(
         options=options,
         root=root,
@@ -168,7 +170,7 @@ def _limits(options: Options) -> EngineSettings:
         said: float | None = getattr(options, name)
         if said is not None and not least <= said < float("inf"):
             option = name.replace("_", "-")
-            raise ConfigError(f"--{option}: expected a number from {least} on, got {said}")
+            raise ConfigError(f"--{option}: expected a number of at least {least}, got {said}")
     usual = EngineSettings()
     return structs.replace(
         usual,
@@ -221,7 +223,7 @@ async def _converse(plan: _Plan, signals: Signals) -> int:
             conversation = TerminalConversation(
                 make_agent, watcher, plan.sessions, plan.session, signals
             )
-            # The problem was shown when it happened. A server that was too late for the first request counts as well.
+            # The display showed each problem when it occurred. A server that missed the first request also counts as failed.
             failed = set(tools.servers.problems)
             if plan.prompt is not None:
                 code = await conversation.answer(plan.prompt)
@@ -272,17 +274,19 @@ def _announce(plan: _Plan, tools: Toolset, watcher: Watcher, *, is_attended: boo
         by = "a stand-in that needs no key" if is_rehearsal else f"by {', '.join(names)}"
         watcher.note(f"{plan.model}, {by}; in {plan.root}")
         if plan.session.turns:
-            watcher.note(f"going on with {plan.session.id}: {plan.session.title}")
+            watcher.note(f"continuing {plan.session.id}: {plan.session.title}")
         if not tools.sandbox.is_on:
             watcher.note(tools.sandbox.summary)
         if approval == "refused":
-            watcher.note("nobody can be asked: what needs approval is refused (--yes, --policy)")
+            watcher.note(
+                "nobody can be asked: calls that need approval are refused (--yes, --policy)"
+            )
     for warning in (*plain_http(plan.settings), *tools.warnings()):
         watcher.note(warning)
 
 
 def _model_of(session: Session | None) -> str | None:
-    """The model of a stored conversation, unless it was the rehearsal: other upstreams do not have it."""
+    """The model of a stored conversation, unless it was the rehearsal's: other upstreams do not have that model."""
     if session is None or session.model.startswith("rehearsal"):
         return None
     return session.model
@@ -302,7 +306,7 @@ def _root(named: str | None) -> Path:
     except (OSError, RuntimeError) as error:
         raise ConfigError(f"--root: expected a folder, got {str(root)!r}: {error}") from error
     if not root.is_dir():
-        raise ConfigError(f"--root: expected a folder, got {str(root)!r}, which is none")
+        raise ConfigError(f"--root: expected a folder, got {str(root)!r}, which is not a folder")
     return root
 
 

@@ -1,4 +1,4 @@
-"""What the agent may do here: the tools of a terminal and those of MCP servers, all behind one gate."""
+"""The tools of the agent: those of a terminal and those of MCP servers, all behind one gate."""
 
 import os
 from codecs import BOM_UTF8
@@ -29,7 +29,7 @@ from dragoman.engine.tools import Tool, ToolSource
 from dragoman.errors import ConfigError, MalformedJson
 from dragoman.gateway.hosted.servers import tokens_folder
 
-# A policy has a few lines, some agents have instructions of fifty kilobytes; a file that was named by mistake may have more.
+# A policy has a few lines, and some agents have instructions of fifty kilobytes; a larger file was named by mistake.
 _MAX_FILE = 1024 * 1024
 
 
@@ -48,16 +48,16 @@ class Toolset(Struct, frozen=True):
         return (*self.terminal, _GuardedSource(self.servers, self.terminal.gate))
 
     def names(self) -> tuple[str, ...]:
-        """The names that are known now: servers may still be starting."""
+        """The names of the tools that are known now: servers may still be starting."""
         offered = [tool.offer.declaration for tool in (*self.terminal, *self.servers.tools())]
         return tuple(flat_name(each.name, each.namespace) for each in offered)
 
     def warnings(self) -> list[str]:
-        """What a person should know before the run starts. Servers that do not start are reported by the log."""
+        """Warnings for the person before the run starts. The log reports servers that do not start."""
         if self.servers.problems:
             return []  # their tools are not known
         unused = self.policy.unused(self.names())
-        return [f"the policy's rule {str(rule)!r} names no tool there is" for rule in unused]
+        return [f"the policy's rule {str(rule)!r} names no existing tool" for rule in unused]
 
 
 class _GuardedSource:
@@ -72,7 +72,7 @@ class _GuardedSource:
 
 
 def policy_of(options: Options) -> Policy:
-    """What is allowed, asked for and denied.
+    """The policy that `--policy` names, or the default one.
 
     Raises:
         ConfigError: the policy cannot be read.
@@ -83,7 +83,7 @@ def policy_of(options: Options) -> Policy:
 
 
 def _private_places(options: Options, settings: Settings, root: Path) -> Iterator[str]:
-    """Files that this run reads or stores and its commands must not read, beside those that every sandbox hides.
+    """Files that this run reads or stores but its commands must not read, beside those that every sandbox hides.
 
     A configuration in the agent's folder is a file of the project: it is hidden only if it contains a secret.
     """
@@ -115,12 +115,12 @@ def _holds_secrets(path: Path) -> bool:
             else read_toml(data, str(path))
         )
     except (OSError, ConfigError, MalformedJson):
-        return True  # hide what cannot be checked
+        return True  # hide a file that cannot be checked
     return _is_secret_within("", table)
 
 
 def _is_secret_within(name: str, value: object) -> bool:
-    """Whether a value contains a secret. The name of a variable that holds one is not a secret."""
+    """Whether a value contains a secret. The name of a variable that holds a secret is not a secret."""
     if isinstance(value, dict):
         entries = cast("dict[str, object]", value).items()
         return any(_is_secret_within(key, each) for key, each in entries)
@@ -131,7 +131,7 @@ def _is_secret_within(name: str, value: object) -> bool:
 
 
 def servers_of(words: Sequence[str], settings: Settings) -> tuple[McpServerSettings, ...]:
-    """The MCP servers of the configuration and of the command line, which wins if both name one.
+    """The MCP servers of the configuration and of the command line; the command line wins if both have the same name.
 
     Raises:
         ConfigError: an option is invalid, or two options name the same server.
@@ -156,12 +156,12 @@ async def open_tools(
     servers: Sequence[McpServerSettings],
     person: Person | None,
 ) -> AsyncGenerator[Toolset]:
-    """The tools, while the context lasts; the processes of MCP servers end with it.
+    """The tools, while the context lasts; leaving it ends the processes of MCP servers.
 
     person: is asked for approval and by MCP servers; None: calls that need approval are refused, questions declined.
 
     Raises:
-        ConfigError: the root is no folder, or the MCP SDK is not installed.
+        ConfigError: the root is not a folder, or the MCP SDK is not installed.
     """
     ask: Ask | None = say_yes if options.yes else None
     if ask is None and person is not None:
@@ -183,7 +183,7 @@ def read_text(option: str, path: str) -> str:
     """The text of a file that an option names.
 
     Raises:
-        ConfigError: there is no such file, or it is no text.
+        ConfigError: the file does not exist, or is not text.
     """
     try:
         with Path(path).open("rb") as stream:

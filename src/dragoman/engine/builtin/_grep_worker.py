@@ -1,6 +1,7 @@
-"""The program that matches lines for `grep`, in a process of its own: a regular expression cannot be stopped, a process can.
+"""The program that matches lines for `grep`, in a process of its own: Python cannot interrupt a match, but can end a process.
 
-It is run by its path, without the package, so that it starts within a few hundredths of a second. It reads from its input
+`search.Matcher` runs this file by its path, without the package, so that it starts within a few hundredths of a second.
+It reads from its input
 
     flags, pattern                          one line each, the pattern as the numbers of its characters
     length of each text of a batch          one line; then the texts, joined
@@ -12,7 +13,7 @@ import re
 import sys
 
 MAX_MEMORY = 1_073_741_824
-# If the parent process is gone, nobody waits for the answers.
+# The limit of CPU time ends this process if the parent process is gone.
 MAX_SECONDS = 60
 
 

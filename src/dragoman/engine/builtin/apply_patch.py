@@ -16,7 +16,7 @@ A chunk is located by the lines that it keeps and removes, searching from where 
 white space at the end of lines, then around them, then with typographic signs as plain ones. Kept lines stay as they are in
 the file. `@@` with text moves on to the first line with that text; `*** End of File` tries the end of the file first.
 
-All changes are computed before the first file is written. Where writing a file fails after others were written, those are
+All changes are computed before the first file is written. If writing a file fails, the files that were already written are
 restored.
 """
 
@@ -36,7 +36,7 @@ from dragoman.model.request import Grammar
 
 MAX_PATCH = 4_194_304
 MAX_OPERATIONS = 500
-# Lines compared in one patch, about a second: a file of equal lines would take their square.
+# Lines compared in one patch, about a second: without a limit, a file of equal lines takes quadratic time.
 MAX_COMPARED = 2_000_000
 
 GRAMMAR = r"""start: begin operation+ end
@@ -97,7 +97,7 @@ def read_patch(text: str) -> list[Operation]:
     """The operations of a patch.
 
     Raises:
-        ToolError: it is none; says in which line.
+        ToolError: the text is not a patch. The message names the line.
     """
     if len(text) > MAX_PATCH:
         raise ToolError(f"expected a patch of at most {MAX_PATCH:,} characters, got {len(text):,}")
@@ -167,7 +167,7 @@ class _PatchReader:
             self._at += 1
         chunks = self._chunks()
         if not chunks and not move_to:
-            raise ToolError(f"the patch says nothing of what to change in {path}")
+            raise ToolError(f"expected changes of {path} in the patch, got none")
         return Operation(kind, path, chunks, move_to)
 
     def _added(self) -> list[str]:
@@ -207,14 +207,14 @@ class _PatchReader:
         return self._lines[self._at] if self._at < len(self._lines) else None
 
     def _error(self, expected: str, line: str) -> ToolError:
-        # The first line, which was removed, counts.
+        # Count the first line too, although `read_patch` removed it.
         return ToolError(
             f"line {self._at + 2} of the patch: expected {expected}, got {line[:200]!r}"
         )
 
 
 def _trimmed(chunks: list[PatchChunk]) -> list[PatchChunk]:
-    """The chunk without empty lines before the next file: they belong to the patch, not to the file."""
+    """The chunks without the empty lines before the next file: those lines belong to the patch, not to the file."""
     for chunk in chunks[-1:]:
         while chunk.lines and chunk.lines[-1] == (" ", "") and not chunk.is_at_end:
             chunk.lines.pop()
@@ -225,7 +225,7 @@ def apply_chunks(text: str, chunks: Sequence[PatchChunk], path: str) -> str:
     """The text with all the chunks applied.
 
     Raises:
-        ToolError: one of them fits nowhere.
+        ToolError: the old lines of a chunk are not in the text.
     """
     end = "\r" if text.count("\r\n") * 2 > text.count("\n") else ""
     lines = text.split("\n")

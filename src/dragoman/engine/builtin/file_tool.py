@@ -24,8 +24,8 @@ Work = Callable[[Root, A, threading.Event], Output]
 class FileTool(Struct, Generic[A], frozen=True, kw_only=True):
     """A tool for the files below a root.
 
-    read: reads the input of a call. paths: the paths that a call names. work: runs in a thread, and ends soon after its
-    event is set.
+    read: reads the input of a call. paths: returns the paths that a call names. work: runs in a thread, and ends soon after
+    its event is set.
     """
 
     root: Root
@@ -41,7 +41,7 @@ class FileTool(Struct, Generic[A], frozen=True, kw_only=True):
         )
 
     def subjects(self, call: Call) -> Sequence[Subject]:
-        """Each path as it is written and with links resolved: a rule may name either, and a link must not evade it.
+        """Each path, both as written and with links resolved: a rule may name either, and a link must not evade it.
 
         Raises:
             ToolError: a path leads out of the root, or the arguments do not fit.
@@ -77,12 +77,12 @@ def file_tool(
     )
 
 
-# As git does it.
+# The number of bytes that git checks.
 _PROBED = 8_192
 
 
 def is_binary(data: bytes) -> bool:
-    """Whether the bytes are no text: there is a zero byte among the first."""
+    """Whether the bytes are not text: a zero byte is among the first ones."""
     return b"\0" in data[:_PROBED]
 
 
@@ -90,7 +90,7 @@ def as_text(data: bytes, path: str) -> str:
     """The text of a file that will be changed.
 
     Raises:
-        ToolError: it is not UTF-8, so writing it back would change more than intended.
+        ToolError: the bytes are not UTF-8, so writing the text back would change more than intended.
     """
     try:
         return data.decode("utf-8")
@@ -104,7 +104,7 @@ def as_bytes(text: str, path: str) -> bytes:
     """The text as UTF-8.
 
     Raises:
-        ToolError: it has characters that UTF-8 cannot express.
+        ToolError: the text has characters that UTF-8 cannot express.
     """
     try:
         return text.encode("utf-8")

@@ -17,7 +17,7 @@ from dragoman.errors import ToolError
 DEFAULT_LINES = 2_000
 # Less than the engine's limit for one result.
 MAX_SHOWN = 60_000
-# Longer lines are data or minified code; showing more helps nobody.
+# Longer lines are data or minified code.
 MAX_LINE = 2_000
 # Providers accept images of up to 5 MB.
 MAX_IMAGE = 5_000_000
@@ -146,7 +146,7 @@ def _replaced(text: str, arguments: EditArguments) -> tuple[str, int]:
     if old == new:
         raise ToolError("old_string and new_string are the same: there is nothing to change")
     if old not in text and "\r\n" in text and "\r" not in old:
-        # The model sees lines without their ends and cannot know that they end with two characters.
+        # `read` shows lines without their ends, so the model cannot know that this file ends its lines with two characters.
         old, new = old.replace("\n", "\r\n"), new.replace("\n", "\r\n")
     count = text.count(old)
     if not count:
@@ -172,7 +172,7 @@ def _places(text: str, piece: str) -> str:
 
 
 def _not_found(text: str, old: str, path: str) -> str:
-    """The message, with the line that differs only in white space: the most frequent mistake of models."""
+    """The error message. It names a line that differs only in white space: the most frequent mistake of models."""
     message = f"old_string was not found in {path}"
     first = next((line.strip() for line in old.split("\n") if line.strip()), "")
     if not first:

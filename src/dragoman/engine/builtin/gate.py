@@ -1,6 +1,6 @@
 """A gate before a tool: it refuses what the policy denies, asks for approval where the policy says so, and then calls the tool.
 
-A refusal is a `ToolError` that the model can read. Where nobody can be asked, the answer is no.
+A refusal is a `ToolError` that the model can read. Without a function to ask, calls that need approval are refused.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ RUN_SECONDS = 600.0
 
 
 async def say_yes(approval: Approval) -> Consent:
-    """For `--yes`: allow everything that the policy does not deny, and refuse what it might deny unseen."""
+    """For `--yes`: allow every call, but refuse one that a rule might deny if its commands could be determined."""
     return not approval.may_be_denied
 
 
@@ -45,7 +45,7 @@ class Gate:
         """Return if the call may run.
 
         Raises:
-            ToolError: it may not run.
+            ToolError: the call may not run.
         """
         judgement = self._policy.judge(tool, subjects)
         because = "by default" if judgement.rule is None else f"by the rule {str(judgement.rule)!r}"
@@ -99,7 +99,7 @@ class Gate:
 
 
 def _key(approval: Approval) -> tuple[str, tuple[Subject, ...], str]:
-    """The key of a permanent answer. The same command in another folder is another one, so its arguments count."""
+    """The key of a permanent answer. It includes the arguments: the same command in another folder is another call."""
     is_command = any(subject.kind == "command" for subject in approval.subjects)
     return approval.tool, approval.subjects, approval.call.input if is_command else ""
 

@@ -20,7 +20,7 @@ from dragoman.errors import ConfigError, ToolError
 
 # The largest file that a tool reads or writes: larger than any source file, small enough to be in memory several times.
 MAX_FILE = 16_777_216
-# As in the kernel.
+# The kernel's limit.
 MAX_LINKS = 40
 MAX_PATH = 4_096
 # Folders below folders; deeper trees exist only to break programs.
@@ -57,7 +57,7 @@ class Location:
         return "/".join(self.names) or "."
 
     def status(self) -> os.stat_result | None:
-        """The status of the file itself, which is no link any more; None if it does not exist."""
+        """The status of the file; None if it does not exist. The path was resolved, so the file is not a link."""
         try:
             return os.stat(self.name, dir_fd=self.folder, follow_symlinks=False)
         except FileNotFoundError:
@@ -78,7 +78,7 @@ class Root:
         except (OSError, RuntimeError) as error:
             raise ConfigError(f"expected the root {path} to be a folder: {error}") from error
         if not stat.S_ISDIR(status.st_mode):
-            raise ConfigError(f"expected the root {path} to be a folder, it is none")
+            raise ConfigError(f"expected the root {path} to be a folder")
         self._identity = (status.st_dev, status.st_ino)
         # An absolute path may begin with the root as the operator wrote it, or with the resolved root.
         self._spellings = tuple(dict.fromkeys((str(self.path), str(path.absolute()))))
@@ -87,7 +87,7 @@ class Root:
         """The names of a path, relative to the root; `..` is still among them.
 
         Raises:
-            ToolError: it cannot be a path, or is an absolute one elsewhere.
+            ToolError: the text cannot be a path, or is an absolute path outside the root.
         """
         if not path or "\0" in path:
             raise ToolError(f"expected a path, got {path[:60]!r}")
@@ -119,7 +119,7 @@ class Root:
         follow: also follow a link at the end. may_miss: from the first missing folder on, names are taken as written.
 
         Raises:
-            ToolError: it does not exist, or leads out of the root.
+            ToolError: the path does not exist, or leads out of the root.
         """
         with ExitStack() as stack:
             walk = _PathWalk(self, stack, path, make_folders=make_folders)
@@ -141,7 +141,7 @@ class Root:
         """The path as it is written, relative to the root, without resolving links.
 
         Raises:
-            ToolError: it leads out of the root.
+            ToolError: the path leads out of the root.
         """
         return "/".join(_lexical(self.names(path), path)) or "."
 
@@ -149,16 +149,16 @@ class Root:
         """The path with links resolved, relative to the root; a part that does not exist yet stays as it is written.
 
         Raises:
-            ToolError: it leads out of the root.
+            ToolError: the path leads out of the root.
         """
         with self.located(path, may_miss=True) as found:
             return found.path
 
     def status(self, path: str) -> os.stat_result | None:
-        """The status of the file at a path; None if there is none.
+        """The status of the file at a path; None if there is no file.
 
         Raises:
-            ToolError: it leads out of the root.
+            ToolError: the path leads out of the root.
         """
         try:
             with self.located(path) as found:
@@ -172,7 +172,7 @@ class Root:
         """A file's whole content.
 
         Raises:
-            ToolError: it does not exist, is no plain file, or is larger than the limit.
+            ToolError: the file does not exist, is not a plain file, or is larger than the limit.
         """
         with self.located(path) as found:
             return self.read_found(found, path, limit)
@@ -209,7 +209,7 @@ class Root:
         `like` is the status of the file whose permissions a new file gets.
 
         Raises:
-            ToolError: it cannot be written; the old file is still there.
+            ToolError: the file cannot be written; the old file is unchanged.
         """
         if len(data) > MAX_FILE:
             raise ToolError(f"{path}: expected at most {MAX_FILE:,} bytes, got {len(data):,}")
@@ -224,7 +224,7 @@ class Root:
         """Delete a file. A link is deleted itself, not its target.
 
         Raises:
-            ToolError: there is none, or it is a folder.
+            ToolError: the file does not exist, or is a folder.
         """
         with self.located(path, follow=False) as found:
             status = found.status()
@@ -236,7 +236,7 @@ class Root:
 
 
 class _PathWalk:
-    """The walk along one path. `_trail` holds the folders from the root to here, so that `..` needs no system call."""
+    """The walk along one path. `_trail` holds the open folders from the root on, so that `..` needs no system call."""
 
     def __init__(self, root: Root, stack: ExitStack, path: str, *, make_folders: bool) -> None:
         self._root = root
@@ -348,7 +348,7 @@ def _opened_file(found: Location, path: str) -> Generator[int]:
     _refuse_unplain(status, path)
     opened = os.open(found.name, _FILE, dir_fd=found.folder)
     try:
-        # Check again what was opened: the file may have been replaced since.
+        # Check the file that was opened: it may have replaced the one that was checked before.
         _refuse_unplain(os.fstat(opened), path)
         yield opened
     finally:
@@ -379,7 +379,7 @@ def _is_same(one: os.stat_result | None, other: os.stat_result) -> bool:
 
 
 def _replace(found: Location, data: bytes, like: os.stat_result | None) -> None:
-    # Not derived from the name, which may already have the greatest length of a name.
+    # A random name: the file's own name may already have the greatest length that the file system allows.
     temporary = f".dragoman-{secrets.token_hex(8)}.tmp"
     # The umask applies to a new file as usual.
     opened = os.open(temporary, _NEW, 0o666 if like is None else 0o600, dir_fd=found.folder)

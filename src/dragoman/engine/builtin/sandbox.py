@@ -47,7 +47,7 @@ _EMPTIED = ("/tmp", "/run", "/var/run")  # noqa: S108 -- the sandbox's own
 _KERNEL = ("/proc", "/sys", "/dev")
 _SOCKETS = "/proc/net/unix"
 
-# Run inside once. It uses only the shell: what it cannot determine counts as a failure.
+# Runs once in the sandbox. It uses only the shell, and a property that it cannot determine counts as a failure.
 _LOOK = """
 fail() { echo "it leaves $1" >&2; exit 1; }
 caps=0 privileges=0
@@ -71,7 +71,7 @@ exit 0
 
 
 class Wrapped(Struct, frozen=True):
-    """A command as it is started: where, and with which descriptors. Those of a command in no sandbox are none."""
+    """A command as it is started: its words, its folder, and its open descriptors (none without a sandbox)."""
 
     argv: Sequence[str]
     folder: str
@@ -79,9 +79,9 @@ class Wrapped(Struct, frozen=True):
 
 
 class Sandbox(Struct, frozen=True, kw_only=True):
-    """The sandbox of commands. `program` is None if there is none; `reason` says why.
+    """The sandbox of commands. If there is none, `program` is None and `reason` says why.
 
-    hidden: files and folders that cannot be read in it, beside the usual places of secrets.
+    hidden: files and folders that commands in the sandbox cannot read, beside the usual places of secrets.
     """
 
     root: str
@@ -104,7 +104,7 @@ class Sandbox(Struct, frozen=True, kw_only=True):
 
     @contextmanager
     def wrapped(self, argv: Sequence[str], folder: str) -> Generator[Wrapped]:
-        """The command line that runs a command inside; its descriptors are open during the context."""
+        """The command line that runs a command in the sandbox; its descriptors are open during the context."""
         if self.program is None:
             yield Wrapped(list(argv), folder)
             return
@@ -165,7 +165,7 @@ def find_sandbox(
         return without_sandbox(root, "bubblewrap is not installed")
     place = str(root.resolve())
     if place == "/" or any(_is_within(place, kernel) for kernel in _KERNEL):
-        return without_sandbox(root, f"around {place} there can be none")
+        return without_sandbox(root, f"the root {place} cannot be isolated")
     sandbox = Sandbox(root=place, program=found, has_network=network, hidden=tuple(hidden))
     problem = _probe(sandbox)
     return sandbox if problem is None else without_sandbox(root, problem)
@@ -193,7 +193,7 @@ def _probe(sandbox: Sandbox) -> str | None:
     lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
     last = lines[-1][:200] if lines else f"exit code {done.returncode}"
     if last.startswith("it leaves "):
-        return f"bubblewrap makes no wall here: {last}"
+        return f"bubblewrap does not isolate commands here: {last}"
     if "nknown option" in last:
         return f"bubblewrap 0.8 or later is needed: {last}"
     return f"bubblewrap is not permitted here: {last}"
@@ -210,7 +210,7 @@ def _hidden_places(named: Iterable[str]) -> list[str]:
     """
     environ = os.environ
     homes = [os.path.expanduser("~")]  # noqa: PTH111 -- never raises
-    with suppress(KeyError):  # HOME may say something else
+    with suppress(KeyError):  # HOME may name another folder
         homes.append(pwd.getpwuid(os.getuid()).pw_dir)
     places = [f"{home}/{name}" for home in homes for name in _SECRET_PLACES]
     states = [f"{home}/.local/state" for home in homes]
@@ -284,7 +284,7 @@ def _is_exposed(path: str, root: str) -> bool:
 def _machine_files() -> list[str]:
     """Options that make the machine's files in /proc read-only, or hide them if only root can read them.
 
-    Bubblewrap covers some of it only if the folder itself is writable, and of /proc/sys only the files are.
+    Bubblewrap protects some of these folders only if the folder itself is writable; in /proc/sys only the files are.
     """
     options: list[str] = []
     try:

@@ -1,6 +1,6 @@
 """`glob`: the files whose paths match a pattern. `grep`: the lines of files that match a regular expression.
 
-A regular expression cannot be stopped, so `grep` matches in a process of its own, which can: see `_grep_worker`.
+Python cannot interrupt a match of a regular expression, so `grep` matches in a process, which it can end: `_grep_worker`.
 """
 
 import os
@@ -34,10 +34,10 @@ class _IgnoreRule(Struct, frozen=True):
 
 
 class IgnoreRules(Struct, frozen=True):
-    """The rules of one folder and of those above it. `depth` is the number of folders between the root and this one.
+    """The rules of one folder and of the folders above. `depth`: how many folders below the root the folder is.
 
-    They are git's but for two: tracked files that a rule excludes are excluded, and only `.gitignore` is read, not the user's
-    own excludes.
+    The rules are git's, with two differences: tracked files are excluded too if a rule matches them, and only `.gitignore`
+    is read, not the user's own excludes.
     """
 
     rules: tuple[_IgnoreRule, ...] = ()
@@ -88,10 +88,10 @@ _Level = tuple[int, tuple[str, ...], IgnoreRules | None, Iterator[str]]
 
 
 class Walk:
-    """A walk over the files below a folder, in order, without following links, without `.git` and what `.gitignore` excludes.
+    """A walk over the files below a folder, in order. It follows no links, and skips `.git` and what `.gitignore` excludes.
 
-    Every folder is opened in the one above it, as in `root`. A walk ends after a number of entries or when it is stopped, and
-    `was_cut` says so; what it meets on the way never makes it raise.
+    Every folder is opened in the one above it, as in `root`. A walk ends after `MAX_VISITED` entries or when it is stopped;
+    `was_cut` is then true. Files and folders that cannot be read are skipped.
     """
 
     def __init__(self, root: Root, stop: threading.Event, *, with_ignored: bool = False) -> None:
@@ -102,7 +102,7 @@ class Walk:
         self.was_cut = False
 
     def files(self, path: str) -> Generator[tuple[Location, os.stat_result]]:
-        """Each plain file at or below a path, with its status. Valid until the next one is requested.
+        """Each plain file at or below a path, with its status. A location is valid until the next one is requested.
 
         Raises:
             ToolError: the path does not exist, or is outside the root.
@@ -120,7 +120,7 @@ class Walk:
                 raise ToolError(f"{path} is neither a file nor a folder")
 
     def _below(self, top: int, names: tuple[str, ...]) -> Iterator[tuple[Location, os.stat_result]]:
-        """Walk with a stack of open folders instead of recursion; they are closed however the walk ends."""
+        """Walk with a stack of open folders instead of recursion; the folders are closed however the walk ends."""
         levels: list[_Level] = []
 
         def enter(folder: int, names: tuple[str, ...], above: IgnoreRules | None) -> None:
@@ -246,7 +246,7 @@ class Matcher:
     def __exit__(self, *_: object) -> None:
         self._process.kill()
         self._process.wait()
-        with suppress(BrokenPipeError):  # it may not have read everything
+        with suppress(BrokenPipeError):  # the process may not have read everything
             self._input.close()
         self._output.close()
 
@@ -262,7 +262,7 @@ class Matcher:
         """The numbers of the matching lines of each text, from 1.
 
         Raises:
-            ToolError: it takes too long, or was stopped.
+            ToolError: the search takes too long, or was stopped.
         """
         sizes = " ".join(str(len(text)) for text in texts)
         self._send(b"".join((self._waiting, f"{sizes}\n".encode("ascii"), *texts)))
@@ -356,7 +356,7 @@ def _glob(root: Root, arguments: GlobArguments, stop: threading.Event) -> Output
     return text_output("\n".join(found) or f"no file matches {arguments.pattern}")
 
 
-# Of one line.
+# Characters of one line.
 MAX_SHOWN_LINE = 500
 MAX_CONTEXT = 20
 # Larger files are logs and data, for which the model can use the shell.

@@ -1,12 +1,12 @@
-"""`shell`: a command, run below the root within bounds of time and output, which leaves no process behind.
+"""`shell`: runs a command below the root, with limits on its time and output, and leaves no process behind.
 
-The command is text for a shell, or a list of words that is run as it is. The same tool runs the `local_shell` calls of models
-that have that tool built in; it reads them from their action.
+The command is text for a shell, or a list of words that is run without a shell. The same tool runs the `local_shell` calls of
+models that have that tool built in; their action holds the command.
 
 A command leads a session of its own and has no input; its output and errors come in one stream. When it ends, runs out of
 time, writes too much or is stopped, its whole process group gets SIGTERM, and SIGKILL after a grace. A child that made a
 session of its own is found by a mark in its environment (where there is a /proc) and ended the same way. Running a command
-blocks, so it has a thread, and the thread must live as long as the command: a sandbox dies with it.
+blocks, so it runs in a thread, and the thread must live as long as the command: a sandbox ends when its thread ends.
 
 The environment of a command is the user's own without what could be a secret, recognised by name (`*_KEY`, `*TOKEN*`, …) and
 by value (an address with a password, the prefixes that providers give their keys). `passed` names exceptions.
@@ -119,7 +119,7 @@ _LOOK_SECONDS = 0.05
 _READ_BYTES = 65_536
 # Less than the engine's limit for one result.
 MAX_OUTPUT = 48_000
-# Nobody reads so much output; a program that writes it is out of control.
+# A program that writes more than this is out of control.
 MAX_FLOOD = 268_435_456
 _MARK = "DRAGOMAN_CALL"
 
@@ -139,7 +139,7 @@ class RunningCommand:
     """A process, its output so far, and how to end it. `watch` gets the output as it arrives.
 
     Raises:
-        OSError: it could not be started.
+        OSError: the process could not be started.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class RunningCommand:
             start_new_session=True,
             pass_fds=wrapped.descriptors,
         )
-        # Then the first process is the sandbox, and dies with everything in it.
+        # In a sandbox the first process is the sandbox itself; when it ends, everything in it ends.
         self._is_sandboxed = bool(wrapped.descriptors)
         self._mark = f"{_MARK}={mark}".encode("ascii")
         self._watch = watch
@@ -217,8 +217,8 @@ class RunningCommand:
             self._process.wait()
 
     def _has_ended(self) -> bool:
-        """Whether the command has ended. It is not reaped yet, so that its number and its group's are not reused."""
-        if not hasattr(os, "waitid"):  # some systems: there it is reaped at once
+        """Whether the command has ended. It is not reaped yet, so that its process number and its group's are not reused."""
+        if not hasattr(os, "waitid"):  # on such systems the command is reaped at once
             return self._process.poll() is not None
         try:
             flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
@@ -255,7 +255,7 @@ class RunningCommand:
                 yield int(entry.name)
 
     def _signal(self, number: signal.Signals) -> None:
-        # A sandbox that gets a signal kills everything in it, so its processes get SIGTERM first.
+        # A sandbox that gets a signal kills everything in it, so SIGTERM goes only to the processes inside.
         spares_first = self._is_sandboxed and number == signal.SIGTERM
         if not spares_first:
             with suppress(ProcessLookupError, PermissionError):
@@ -274,7 +274,7 @@ def _processes() -> list[Path]:
 
 def _stat_fields(entry: Path) -> list[str]:
     try:
-        # The name, in parentheses, may hold anything.
+        # The program's name, in parentheses, may contain any character.
         return (entry / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()
     except OSError:
         return []
@@ -381,7 +381,7 @@ class ShellTool:
             with self.sandbox.wrapped(argv, folder) as wrapped:
 
                 def work() -> CommandResult:
-                    # A sandbox dies with the thread that started it, so it is started in this one.
+                    # A sandbox ends with the thread that started it, so this thread starts it.
                     return RunningCommand(wrapped, self._environment, watch.see).run(seconds, stop)
 
                 ended = await run_to_end(work, "shell", stop.set)

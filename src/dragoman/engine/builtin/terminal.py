@@ -65,12 +65,12 @@ def terminal_tools(
     Args:
         root: the folder that file tools do not leave and commands start in
         policy: what is allowed, asked for and denied; None: reading is allowed, everything else is asked for
-        ask: asks for approval; None: what needs approval is refused
-        sandbox: whether commands run in one
+        ask: asks for approval; None: calls that need approval are refused
+        sandbox: whether commands run in a sandbox
         options: further options
 
     Raises:
-        ConfigError: the root is no folder, or a sandbox is required and there is none.
+        ConfigError: the root is not a folder, or a sandbox is required but not available.
     """
     place = Root(root)
     rules = Policy() if policy is None else policy
@@ -104,5 +104,5 @@ def _sandbox(root: Path, choice: SandboxChoice, options: TerminalOptions) -> San
         return without_sandbox(root)
     found = find_sandbox(root, network=options.network, hidden=options.hidden)
     if choice == "required" and not found.is_on:
-        raise ConfigError(f"a sandbox is required, and there is none: {found.reason}")
+        raise ConfigError(f"a sandbox is required but not available: {found.reason}")
     return found

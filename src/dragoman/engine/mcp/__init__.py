@@ -8,6 +8,6 @@
     tools.py       one of its tools, and its results
     servers.py     many servers as one source of tools: `McpServers`
 
-The settings of servers are in `config`. The protocol is the official SDK's; the bounds, the cleaning up and the messages about failures are ours. The SDK is imported
-when the first server is started, so that programs without servers need no SDK.
+The settings of servers are in `config`. The official SDK implements the protocol; the limits, the clean-up and the messages
+about failures are ours. The SDK is imported when the first server is started, so that programs without servers need no SDK.
 """

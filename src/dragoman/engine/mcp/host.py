@@ -1,7 +1,7 @@
 """What a server may ask of the person who uses it: a login in a browser, and the questions of `elicitation/create`.
 
 `Host` is the program that can ask the person: `dragoman run` in its terminal. The gateway has no person, and declines
-questions. `TimeLimits` stand still while a person is asked. Needs no SDK.
+questions. `TimeLimits` pause while a person is asked. Needs no SDK.
 """
 
 import asyncio
@@ -69,7 +69,7 @@ class ElicitationForm(Struct, frozen=True, kw_only=True):
 
 
 class ElicitationLink(Struct, frozen=True, kw_only=True):
-    """An address that a server asks the person to visit. We do not learn what happens there."""
+    """An address that a server asks the person to visit. Dragoman does not learn what the person does there."""
 
     message: str
     url: str
@@ -90,7 +90,7 @@ class Host(Protocol):
     async def elicit(
         self, server: str, question: ElicitationForm | ElicitationLink
     ) -> ElicitationAnswer:
-        """Ask the person what the server wants to know. They may take as long as they need."""
+        """Ask the person the server's question, and wait for the answer without a time limit."""
         ...
 
 
@@ -98,7 +98,7 @@ def form_from_schema(message: str, schema: _Schema) -> ElicitationForm:
     """The form that a `requestedSchema` describes: one object of plain values.
 
     Raises:
-        ValueError: it asks for something else.
+        ValueError: the schema describes something else.
     """
     properties = schema.get("properties", {})
     if not isinstance(properties, dict):
@@ -182,10 +182,10 @@ def _bound(value: object) -> float | None:
 
 
 def read_value(field: Field, text: str) -> object:
-    """The value of a field from what a person typed. Nothing typed: the default, or None if the field is optional.
+    """The value of a field from the text that a person typed. For an empty text: the default, or None if optional.
 
     Raises:
-        ValueError: it is not a value of the field; the message is for the person.
+        ValueError: the text is not a value of the field; the message is for the person.
     """
     typed = text.strip()
     if not typed:
@@ -261,7 +261,7 @@ class TimeLimits:
     """`async with limits.within(10):` raises `TimeoutError` after ten seconds, not counting those of `paused()`."""
 
     def __init__(self) -> None:
-        # The seconds that are left of each limit, while they stand still.
+        # The seconds that are left of each limit while the limits are paused.
         self._left: dict[asyncio.Timeout, float] = {}
         self._pauses = 0
 

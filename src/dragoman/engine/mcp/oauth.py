@@ -1,7 +1,7 @@
 """Access tokens for servers that are reached by HTTP. The SDK's OAuth client implements the protocol; the rest is here:
 
     who logs in        a person, in a browser that is redirected to a port of this machine; or this program, by credentials
-    where tokens are   in a file of their owner, mode 0600, or in memory; with what is needed to renew them after a restart
+    where tokens are   in a file with mode 0600, or in memory; with the data that renews them after a restart
     when               a request with a token does not wait; a request that is refused renews the token, or logs in
 
 Tokens, codes and secrets appear in no message and no log. The SDK's own log would show some, so `servers` silences it.
@@ -44,7 +44,7 @@ from dragoman.errors import ConfigError, GatewayError, MalformedJson, ToolError
 logger = logging.getLogger(__name__)
 
 LOGIN_SECONDS = 300.0
-"""Seconds for a person to log in: they may have to look up passwords and second factors."""
+"""Seconds for a person to log in, with time to look up passwords and second factors."""
 MAX_LOGINS = 3
 LOGIN_WINDOW = 600.0
 """Seconds in which a person is sent to a browser at most `MAX_LOGINS` times: a server may refuse every token."""
@@ -66,7 +66,7 @@ def authorization_for(
     host: Host | None,
     environ: Mapping[str, str],
 ) -> "Authorization | None":
-    """The authorization for a server; None if it is not reached by HTTP, or its headers have a token already.
+    """The authorization for a server; None if the server is not reached by HTTP, or its headers have a token already.
 
     folder: where tokens are kept; None: in memory.
 
@@ -83,7 +83,7 @@ class Authorization(httpx2.Auth):
     """The authorization for one server, over all of its restarts.
 
     problem: why there is no token, as words after the server's name; empty if there is no known problem.
-    limits: those of the current connection; they stand still while a person logs in.
+    limits: the time limits of the current connection; they are paused while a person logs in.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class Authorization(httpx2.Auth):
             self.problem = ""
 
     def _failure(self, error: Exception) -> ToolError:
-        """Why nobody could log in, without the text of an error that may contain a secret."""
+        """The error that says why the login failed, without text that may contain a secret."""
         if isinstance(error, OAuthFlowError):
             self._has_failed = True
             why = _words(error)
@@ -174,7 +174,7 @@ class Authorization(httpx2.Auth):
         elif is_first:
             return await self._can_log_in(response)
         else:
-            # Refused with a token that is a moment old: another of the kind would not help.
+            # The server refused a new token, so another new token would not help.
             self.problem = "refuses the token that it was given"
             if response.status_code == 403:
                 self._scopes_in_vain.add(_challenged_scope(response))
@@ -317,7 +317,7 @@ class _ClientMetadata(OAuthClientMetadata):
 class _Storage(TokenStorage):
     """The stored data of one server: the tokens, when they expire, the client they belong to, and where to renew them.
 
-    context: the SDK's, which gets from here what it does not ask for.
+    context: the SDK's context; `load` puts stored data into it that the SDK never asks for.
     """
 
     context: OAuthContext
@@ -351,13 +351,13 @@ class _Storage(TokenStorage):
         return tokens.access_token if tokens is not None and context.is_token_valid() else None
 
     def expire(self, token: str) -> None:
-        """The server refused the token: let it be renewed, unless another request has renewed it in the meantime."""
+        """Mark a token that the server refused as expired, unless another request has renewed it in the meantime."""
         current = self.context.current_tokens
         if current is not None and current.access_token == token:
             self.context.token_expiry_time = 1.0
 
     def reload(self) -> None:
-        """Load what another process has written, if it is newer."""
+        """Load the file again if another process has written newer tokens."""
         if self._file is None:
             return
         found = _read(self._file)
@@ -366,7 +366,7 @@ class _Storage(TokenStorage):
             self.context.current_tokens = self._tokens()
 
     async def get_tokens(self) -> OAuthToken | None:
-        # the SDK asks if it has no tokens, or could not renew them; those are not tried again
+        # the SDK asks if it has no tokens, or could not renew them; stored tokens that failed are not tried again
         return self.context.current_tokens
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
@@ -415,7 +415,7 @@ class _Storage(TokenStorage):
         try:
             write_private(self._file, dumps_document({**self._kept, "version": _VERSION}))
         except OSError as error:
-            logger.warning("%s: an access token cannot be kept: %s", self._file, error.strerror)
+            logger.warning("%s: the access token cannot be stored: %s", self._file, error.strerror)
 
 
 class _Receiver:
@@ -462,7 +462,7 @@ class _Receiver:
         for visit in self._visits:
             visit.cancel()
         if self._came.done() and not self._came.cancelled():
-            self._came.exception()  # mark it as retrieved, even if nobody waited for it
+            self._came.exception()  # mark the exception as retrieved, even if no task waited for it
         self._came.cancel()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -485,7 +485,7 @@ class _Receiver:
         if method != "GET" or target.path != _PATH:
             return _page("404 Not Found", "There is nothing here.")
         if not self._state or _first(query, "state") != self._state:
-            return _page("400 Bad Request", "This is not the login that was asked for.")
+            return _page("400 Bad Request", "This is not the login that Dragoman started.")
         if not self._came.done():
             self._settle(query)
         return _page("200 OK", "You may close this window and go back to the terminal.")
@@ -569,9 +569,7 @@ def _read(file: Path) -> dict[str, object]:
     except FileNotFoundError:
         return {}
     except (OSError, MalformedJson) as error:
-        logger.warning(
-            "%s: expected an access token, it cannot be read: %s", file, type(error).__name__
-        )
+        logger.warning("%s: the access token cannot be read: %s", file, type(error).__name__)
         return {}
     kept = cast("dict[str, object]", value) if isinstance(value, dict) else {}
     return kept if kept.get("version") == _VERSION else {}

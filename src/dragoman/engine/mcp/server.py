@@ -3,9 +3,9 @@
 starting ─► ready ─► ended ─┬─► starting, after a delay that grows
     └───── failed ──────────┘   down: after several failures in a row; tried again now and then, or when it is called
 
-`McpConnection` is one of its connections, from start to end. `McpConnection.run` belongs to one task: all that the SDK opens is
-entered and left in it. Calls are tasks of the same owner, so a caller that is cancelled leaves at once while the server is
-still being informed.
+`McpConnection` is one connection to the server, from start to end. One task runs `McpConnection.run`: every context of the SDK
+is entered and left in that task. Each call is a task of the connection, so a cancelled caller returns at once, while the
+server is still being notified.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ from dragoman.errors import GatewayError, ToolError
 
 logger = logging.getLogger(__name__)
 
-# The engine's limit on a call is the same and comes a little sooner, so that the engine reports it.
+# Added to the limit on a call, so that the engine's limit, which is otherwise equal, ends first and the engine reports it.
 CALL_GRACE = 1.0
 # A call that lost its server waits this long for the reason.
 REASON_SECONDS = 1.0
@@ -63,7 +63,7 @@ _UNKNOWN_SESSION = frozenset((types.INVALID_REQUEST, -32001))
 def is_cancelled() -> bool:
     """Whether the current task was cancelled.
 
-    A cancellation that comes while the SDK leaves a task group because of an error is not raised: the error is.
+    If a cancellation arrives while the SDK leaves a task group because of an error, the error is raised instead of it.
     """
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
@@ -76,7 +76,7 @@ class SessionForgotten(ToolError):
 class McpConnection:
     """One connection to a server. `on_listing` gets its tools when the server is ready, and again when they change.
 
-    host: asks the person what the server wants to know; None: questions are declined.
+    host: asks the person the server's questions; None: questions are declined.
     authorize: returns the authorization of HTTP requests; None: only the headers.
     """
 
@@ -104,7 +104,7 @@ class McpConnection:
         return self._open is not None and not self.ending.is_known
 
     async def run(self) -> None:
-        """Start the server and wait for its end. Cancelling this ends the server; `ending` says why it ended."""
+        """Start the server and wait for its end. Cancelling this task ends the server; `ending` says why it ended."""
         async with asyncio.TaskGroup() as group:
             try:
                 async with AsyncExitStack() as stack:
@@ -130,7 +130,7 @@ class McpConnection:
     async def call(
         self, name: str, arguments: Mapping[str, object], report: Callable[[str], None]
     ) -> types.CallToolResult:
-        """Run a tool. When this is cancelled, the server is notified, and we do not wait for it.
+        """Run a tool. If the caller is cancelled, the server is notified, and the caller does not wait for the server.
 
         Raises:
             ToolError: the call was refused, the server is gone, or its answer is invalid.
@@ -173,7 +173,7 @@ class McpConnection:
                 self.ending.status = None  # left over from the protocol that was tried first
                 return session, await list_tools(session, self._settings)
         except Exception as error:
-            # before the child is ended because of it, which would be recorded as the reason
+            # set the reason before the child is ended because of this error: its end would be recorded as the reason
             self.ending.set(*self._why(error))
             raise
 
@@ -206,7 +206,7 @@ class McpConnection:
         """The person's answer to the server. Without a person, the question is declined."""
         del context
         if self._host is None:
-            logger.info("MCP server %s asked for input; there is nobody to ask", self._name)
+            logger.info("MCP server %s asked for input; no person can be asked", self._name)
             return types.ElicitResult(action="decline")
         try:
             question = (
@@ -276,7 +276,7 @@ class McpConnection:
             return await self._refusal(name, error)
         except Exception as error:  # a task's outermost edge, and a foreign answer
             return ToolError(
-                f"the MCP server {self._name!r} answered the call of {name!r} with what the protocol"
+                f"the MCP server {self._name!r} answered the call of {name!r} with a result that the protocol"
                 f" does not allow: {self._words(error)}"
             )
 
@@ -343,9 +343,10 @@ def _innermost(error: BaseException) -> BaseException:
 class McpServer:
     """A server that is started again when it ends. `run` needs a task of its own; the rest works from any task of the loop.
 
-    listing: its tools; a server that is being restarted keeps them, one that is down has none.
-    problem: why it is not available, as words after its name; None if it is.
-    host: asks the person what it wants to know; None: nobody. tokens: the folder of access tokens; None: in memory.
+    listing: its tools; a server that is being restarted keeps them, a server that is down has none.
+    problem: why the server is not available, as words after its name; None if it is available.
+    host: asks the person the server's questions; None: questions are declined.
+    tokens: the folder of access tokens; None: in memory.
     """
 
     def __init__(
@@ -361,7 +362,7 @@ class McpServer:
         self._authorization: Authorization | None = None
         self.listing: tuple[types.Tool, ...] = ()
         self.problem: str | None = "is being started"
-        # the same for a model, which need not read the last output of a server
+        # the problem in words for a model, without the last output of the server
         self._reason = self.problem
         self._logged: str | None = None
         self._connection: McpConnection | None = None
@@ -376,11 +377,11 @@ class McpServer:
         return self.settings.name
 
     async def tried(self) -> None:
-        """Wait until it is ready for the first time, or its first start has failed."""
+        """Wait until the server is ready for the first time, or its first start has failed."""
         await self._tried.wait()
 
     async def run(self) -> None:
-        """Keep it alive until this is cancelled."""
+        """Keep the server alive until this task is cancelled."""
         try:
             await self._keep_alive()
         finally:
@@ -425,7 +426,7 @@ class McpServer:
     async def call(
         self, name: str, arguments: Mapping[str, object], report: Callable[[str], None]
     ) -> types.CallToolResult:
-        """Run one of its tools. If it is being started, wait for that, within the limit of a start.
+        """Run one of the server's tools. If the server is being started, wait for it, within the limit of a start.
 
         Raises:
             ToolError: the server is not available, ended, refused, or gave an invalid answer.
@@ -444,7 +445,7 @@ class McpServer:
             async with asyncio.timeout(seconds):
                 while self._connection is None or not self._connection.is_ready:
                     if self._is_over or (self._is_down and self._failures > failures):
-                        break  # it was started once more for this call, and failed
+                        break  # the server was started once more for this call, and failed
                     if self._is_down:
                         self._wanted.set()
                     await self._turned.wait()

@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 
 __all__ = ("McpServers", "SelectedServers")
 
-# Without a configured log, Python prints warnings on standard error; our own messages cover what the SDK warns of.
+# Without a configured log, Python prints warnings on standard error. Our own messages replace the SDK's warnings.
 _SDK_LOGGERS = ("mcp", "client")
-# Its errors quote answers of authorization servers, which may hold tokens.
+# Errors in this log quote answers of authorization servers, which may contain tokens.
 _LOGIN_LOGGER = "mcp.client.auth"
 
 
 class McpServers:
-    """`async with McpServers(settings) as servers:` starts them, all at once; leaving ends them.
+    """`async with McpServers(settings) as servers:` starts all servers at once; leaving the context ends them.
 
-    A server that does not start does not affect the others: `problems` names it, and it is tried again. Entering waits until
-    each is ready or has failed once, but no longer than `patience` seconds; None: as long as their own limits allow.
+    A server that does not start does not affect the others: `problems` names it, and it is started again later. Entering waits
+    until each server is ready or has failed once, but no longer than `patience` seconds; None: as long as their own limits.
 
-    host: lets a person log in and asks them what servers want to know; None: nobody, and questions are declined.
-    tokens: the folder where access tokens are kept; None: in memory.
+    host: lets a person log in, and asks them the servers' questions; None: no logins, and questions are declined.
+    tokens: the folder where access tokens are stored; None: in memory.
 
     Raises:
         ConfigError: the settings cannot work; on entering: the MCP SDK is not installed.
@@ -71,14 +71,14 @@ class McpServers:
         return {each.name: each.problem for each in self._servers if each.problem is not None}
 
     def tools(self) -> Sequence[Tool]:
-        """The tools that are available now. The namespace of each is its server's name, so no two have the same name."""
+        """The tools that are available now. The namespace of a tool is its server's name, so no two have the same name."""
         return [tool for server in self._servers for tool in self._tools_of(server)]
 
     def selected(self, names: Collection[str]) -> "SelectedServers":
         """The tools of some of the servers.
 
         Raises:
-            ConfigError: there is no server of that name.
+            ConfigError: no server has one of the names.
         """
         for name in names:
             if name not in self.names:

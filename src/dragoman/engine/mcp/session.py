@@ -1,8 +1,8 @@
-"""The SDK's session as it is used here: which protocol is spoken, which deviations are accepted, the list of tools, and calls
-whose result asks for input first.
+"""The SDK's session as Dragoman uses it: the choice of the protocol, the deviations that are accepted, the list of tools, and
+calls whose result asks for input first.
 
-There are two protocols. Up to 2025-11-25 a session begins with the handshake `initialize`. From 2026-07-28 on there is none:
-each request carries everything, and `server/discover` says what a server can do.
+There are two protocols. Up to 2025-11-25 a session begins with the handshake `initialize`. From 2026-07-28 on there is no
+handshake: each request carries everything, and `server/discover` returns the capabilities of a server.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mcp.shared.dispatcher import CallOptions
 
 MAX_REPORTS = 1000
-"""Reports of progress that are passed on for one call; nobody reads more."""
+"""Reports of progress that are passed on for one call: more than a person reads."""
 MAX_CHARS = 200
 
 
@@ -66,8 +66,8 @@ def is_wanted(settings: McpServerSettings, name: str) -> bool:
 
 async def list_tools(session: ClientSession, settings: McpServerSettings) -> tuple[types.Tool, ...]:
     """Raises:
-    MCPError: the server refused, or is gone.
-    ValueError: its list is not what the protocol says.
+    MCPError: the server refused, or the connection is lost.
+    ValueError: the protocol does not allow the server's list.
     """
     capabilities = session.server_capabilities
     if capabilities is None or capabilities.tools is None:
@@ -104,7 +104,7 @@ _LOST = ("Connection closed", "SSE stream ")
 
 
 class Dispatcher(JSONRPCDispatcher[TransportContext]):
-    """Adds missing required fields to results of the new protocol; for the old one the SDK ignores them."""
+    """Adds missing required fields to results of the new protocol; for the old protocol the SDK ignores these fields."""
 
     async def send_raw_request(
         self,
@@ -124,7 +124,7 @@ class McpSession(ClientSession):
     """The SDK's session with two differences: results are not validated here, and `is_modern`."""
 
     async def validate_tool_result(self, name: str, result: types.CallToolResult) -> None:
-        """Do nothing: a pattern of a server's schema may take for ever. `tools` checks results within bounds."""
+        """Do nothing: a pattern of a server's schema may take forever to match. `tools` checks results with limits."""
 
     @property
     def is_modern(self) -> bool:
@@ -135,8 +135,8 @@ async def negotiate(session: McpSession, *, is_http: bool) -> None:
     """Find the protocol that the server speaks.
 
     Over HTTP `server/discover` comes first, as the specification says: each request is independent, and a server that does not
-    know it refuses it. A child process gets the handshake first: many exit, or do not answer, if anything else comes before
-    it.
+    know it refuses it. A child process gets the handshake first: many servers exit, or do not answer, if another message comes
+    before the handshake.
 
     Raises:
         MCPError: the server refused both. ValueError, RuntimeError: no answer was valid.
@@ -175,8 +175,8 @@ async def call_tool(
     """Run a tool. A server of the new protocol may answer with questions; then the call is sent again with the answers.
 
     Raises:
-        MCPError: the server refused, or asked for what we do not offer. ValueError: its answer is invalid.
-        RuntimeError: it asked too many times.
+        MCPError: the server refused, or asked for input that Dragoman does not offer. ValueError: its answer is invalid.
+        RuntimeError: the server asked too many times.
     """
     responses: types.InputResponses | None = None
     state: str | None = None
@@ -204,7 +204,7 @@ async def call_tool(
 async def _answers(
     session: McpSession, requests: Mapping[str, types.InputRequest]
 ) -> types.InputResponses:
-    """The answers, one after the other: there is one person to ask."""
+    """The answers to a server's questions. They are asked one after the other, because there is one person."""
     answers: types.InputResponses = {}
     for key, request in requests.items():
         context = ClientRequestContext(session=session, request_id=key)

@@ -1,7 +1,6 @@
 """A tool of an MCP server as a tool of the engine, and the result of a call as its output.
 
-Results are bounded, and checked where a false statement would do harm later: an image that is none would be refused by the
-provider in every turn that follows, so it is refused here.
+Results have limits on their size. An invalid image is refused here: the provider would refuse it in every later turn.
 """
 
 import re
@@ -24,7 +23,7 @@ from dragoman.model.parts import Media, MediaKind, Text
 MAX_TEXT = 200_000
 """Characters of one result: some 50,000 tokens, a quarter of a large context."""
 MAX_MEDIA = 10 * 1024 * 1024
-"""Characters of base64 of one result: providers take images of 5 MB, and some of them."""
+"""Characters of base64 of one result: providers accept images of 5 MB, and several of them."""
 MAX_BLOCKS = 200
 """Blocks of one result; a note says how many more there were."""
 
@@ -35,7 +34,7 @@ def output_from_result(result: types.CallToolResult, output_schema: bytes | None
     """The output for a result, checked against the output schema of the server, if it has one.
 
     Raises:
-        ToolError: it does not fit the schema, or has an image that is no base64, or an invalid media type.
+        ToolError: the result does not fit the schema, or has an image that is not base64, or an invalid media type.
     """
     reader = _ResultReader()
     content = list(reader.blocks(result.content))
@@ -43,7 +42,7 @@ def output_from_result(result: types.CallToolResult, output_schema: bytes | None
     if output_schema is not None and not result.is_error:
         _check_output_schema(result, output_schema)
     if structured is not None and not content:
-        # a server should send both; one that sends only structured content is accepted
+        # a server should send text and structured content; a server that sends only structured content is accepted
         content = [Text(text=reader.cut(structured.decode("utf-8", "replace")))]
     is_small = structured is not None and len(structured) <= MAX_TEXT
     return Output(
@@ -172,7 +171,7 @@ class McpTool:
                 schema=raw(listed.input_schema),
             ),
             is_parallel=annotations is not None and annotations.read_only_hint is True,
-            # a person may be asked during a call: the server's own limit stands still then
+            # a person may be asked during a call; the server's own limit is paused meanwhile
             timeout=server.settings.call_timeout if server.host is None else PERSON_SECONDS,
         )
 

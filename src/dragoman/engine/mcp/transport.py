@@ -1,10 +1,10 @@
-"""Connections to a server: one that is started here and talks over its pipes, or one that is reached by streamable HTTP.
+"""Connections to a server: a child process that is started here and uses its pipes, or streamable HTTP.
 
-A child exchanges one JSON message a line. The SDK has such a transport too; this one bounds the length of a line, skips lines
-that are no messages, reads the server's standard error, and leaves no process behind: a server and everything that it started
-are one process group, which is ended whole even if the server itself ended without an error.
+A child exchanges one JSON message per line. The SDK has such a transport too; this one limits the length of a line, skips lines
+that are not messages, reads the server's standard error, and leaves no process behind: a server and everything that it started
+are one process group, which is ended as a whole even if the server itself ended without an error.
 
-HTTP uses the SDK's transport, with bounds and time limits that are set here. Both record in `ConnectionEnd` why the connection
+HTTP uses the SDK's transport, with size and time limits that are set here. Both record in `ConnectionEnd` why the connection
 ended.
 """
 
@@ -34,12 +34,12 @@ MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 
 
 class ConnectionEnd:
-    """Why a connection ended. The first reason counts: those that follow are its consequences.
+    """Why a connection ended. Only the first reason is kept: later ones are its consequences.
 
     `reason` continues a sentence after the server's name: `ended with exit status 1`. `detail` is for the operator only: the
-    last output of a server may hold what no model should read. Text of others must have its `secrets` hidden first.
+    last output of a server may contain text that no model should read. Hide `secrets` in foreign text before setting it.
 
-    For HTTP, where the SDK does not report it: `status` of the last refused request, and `is_forgotten`: the server does not
+    The SDK does not report two facts about HTTP: `status` of the last refused request, and `is_forgotten`: the server does not
     know our session any more.
     """
 
@@ -56,7 +56,7 @@ class ConnectionEnd:
         return self._is_set.is_set()
 
     def set(self, reason: str, detail: str = "") -> None:
-        """Record why the connection ended, unless that is known."""
+        """Record why the connection ended, unless a reason is already recorded."""
         if not self.is_known:
             self.reason = reason
             self.detail = detail
@@ -68,7 +68,7 @@ class ConnectionEnd:
 
 logger = logging.getLogger(__name__)
 
-# A server built with the SDK ends some 100 ms after its input; one in Java or behind a launcher takes longer.
+# A server built with the SDK ends some 100 ms after its input closes; a server in Java or behind a launcher takes longer.
 END_SECONDS = 1.0
 TERMINATE_SECONDS = 0.5
 KILL_SECONDS = 2.0
@@ -105,10 +105,10 @@ def child_environment(settings: McpServerSettings, environ: Mapping[str, str]) -
 async def open_child(
     settings: McpServerSettings, ending: ConnectionEnd
 ) -> AsyncGenerator[_Streams, None]:
-    """Start a server. Leaving the context ends it, and waits until none of its processes is left.
+    """Start a server. Leaving the context ends the server, and waits until none of its processes is left.
 
     Raises:
-        ConfigError: it cannot be started.
+        ConfigError: the server cannot be started.
     """
     starting = asyncio.ensure_future(_spawn(settings))
     cancellation: asyncio.CancelledError | None = None
@@ -134,7 +134,7 @@ async def open_child(
                 raise cancellation
             yield incoming, outgoing
         finally:
-            # nobody reads any more: the reader drains the output, so that a server that is writing can end
+            # the session no longer reads messages; the reader drains the output, so that a server that is writing can end
             incoming.close()
             outgoing.close()
             try:
@@ -144,7 +144,7 @@ async def open_child(
                 child.signal(signal.SIGKILL)
                 raise
             finally:
-                # processes that left the group may hold the pipes open: we do not wait for them
+                # do not wait for processes that left the group, which may hold the pipes open
                 transport.close()
                 group.cancel_scope.cancel()
                 for stream in (incoming_end, outgoing_end):
@@ -180,7 +180,7 @@ class _Child:
     """The process and its pipes. Each of its tasks ends with the process."""
 
     def __init__(self, process: Process, name: str, ending: ConnectionEnd) -> None:
-        assert process.stdin is not None  # noqa: S101 - asked for
+        assert process.stdin is not None  # noqa: S101 - `_spawn` requests all three pipes
         assert process.stdout is not None  # noqa: S101
         assert process.stderr is not None  # noqa: S101
         self._process = process
@@ -197,7 +197,7 @@ class _Child:
             try:
                 await self._read_lines(messages)
             except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-                pass  # the session is gone; only drain the output
+                pass  # the session has ended; only drain the output
             except ValueError:
                 mebibytes = MAX_MESSAGE_BYTES // 2**20
                 self._ending.set(f"sent a message of more than {mebibytes} MiB")
@@ -276,7 +276,7 @@ class _Child:
         return True
 
     async def end(self) -> None:
-        """Close its input, by which the protocol ends a server; then SIGTERM; then SIGKILL. Each step has a time limit."""
+        """End the server: close its input, as the protocol says; then SIGTERM; then SIGKILL. Each step has a time limit."""
         self._stdin.close()
         await self._exited(END_SECONDS)
         if self.signal(signal.SIGTERM):
@@ -299,7 +299,7 @@ class _Child:
 
 
 def _refusal(line: bytes) -> JSONRPCError | None:
-    """An error in place of an invalid answer, so that the caller that waits for the answer gets one."""
+    """An error in place of an invalid answer, so that the waiting caller gets an answer."""
     try:
         fields = as_object(line)
         number: object = loads(bytes(fields["id"]))
@@ -318,12 +318,12 @@ async def _until(is_so: Callable[[], bool], pause: float) -> None:
 
 
 CONNECT_SECONDS = 10.0
-# For the request that ends a session; we leave even if the server does not answer.
+# For the request that ends a session. After this time the connection is closed even if the server has not answered.
 GOODBYE_SECONDS = 2.0
-# The SDK sends nothing else until a notification is acknowledged, which is no work for a server.
+# The SDK sends nothing else until the server has acknowledged a notification, which takes a server almost no time.
 NOTICE_SECONDS = 10.0
 _NOTICE = b'{"jsonrpc":"2.0","method":"notifications/'
-# Longer than the limit of a call, so that the call's own limit is the one that is reported.
+# Added to the limit of a call, so that the call's own limit ends first and is reported.
 CALL_GRACE = 30.0
 
 
@@ -331,7 +331,7 @@ def http_headers(settings: McpServerSettings, environ: Mapping[str, str]) -> dic
     """The headers of every request to the server.
 
     Raises:
-        ConfigError: a variable for a header is not set, or its value is no valid header.
+        ConfigError: a variable for a header is not set, or its value is not a valid header.
     """
     headers = dict(settings.headers)
     for header, name in settings.headers_from.items():
@@ -345,7 +345,7 @@ def http_headers(settings: McpServerSettings, environ: Mapping[str, str]) -> dic
 def http_client(
     settings: McpServerSettings, ending: ConnectionEnd, auth: httpx2.Auth | None = None
 ) -> httpx2.AsyncClient:
-    """An HTTP client for one server, which its owner enters and leaves. It records refusals in `ending`."""
+    """An HTTP client for one server; the caller enters and leaves it. The client records refusals in `ending`."""
     address = httpx2.URL(settings.url)
     headers = http_headers(settings, os.environ)
     # a compressed body could have any size when it is decompressed
@@ -358,7 +358,7 @@ def http_client(
         if not response.is_error or request.method != "POST" or is_login:
             return
         ending.status = response.status_code
-        # in the protocol this status means that the session is unknown, whatever the body says
+        # the protocol defines this status as an unknown session, whatever the body says
         if response.status_code == 404 and "mcp-session-id" in request.headers:
             ending.is_forgotten = True
 

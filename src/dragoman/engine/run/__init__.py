@@ -3,7 +3,7 @@
 engine.py      what a program uses, and one run: turn after turn
 live_turn.py   one turn: its machine, and the tasks that perform what it decides
 call.py        one call, with its time limit
-model.py       the model that is asked, a limit on its silence, and its summary of a long conversation
+model.py       the interface of a model, a limit on its silence, and its summary of a long conversation
 """
 
 from dragoman.engine.run.engine import Engine

@@ -23,7 +23,7 @@ from dragoman.model.parts import Text
 logger = logging.getLogger("dragoman.engine")
 
 MAX_ERROR_CHARACTERS = 4000
-"""An exception that quotes its whole input must not fill the model's context."""
+"""Characters of an exception's text: one that quotes its whole input must not fill the model's context."""
 
 # Tools that did not stop, referenced so that they are not garbage-collected while they run. They remove themselves.
 _left_behind: set[asyncio.Task[Output]] = set()
@@ -32,7 +32,7 @@ _left_behind: set[asyncio.Task[Output]] = set()
 async def run_call(
     order: RunCall, settings: EngineSettings, report: Callable[[str], None]
 ) -> Settled:
-    """Run the call to its end. When this is cancelled, the tool is stopped and the call settles as aborted."""
+    """Run the call to its end. If the caller is cancelled, the tool is stopped and the call settles as aborted."""
     clock = asyncio.get_running_loop().time
     start = clock()
     seconds = order.entry.offer.timeout
@@ -63,14 +63,14 @@ async def _perform(entry: Entry, invocation: Invocation) -> Output:
     try:
         return check_output(name, await entry.tool.run(invocation))
     except SystemExit as error:
-        # Raised in a task, it would end the loop, and the program with it.
+        # An exception of this kind would end the event loop, and the program with it.
         raise ToolError(
             f"The tool {name!r} exited with the code {error.code!r} and returned no output."
         ) from error
 
 
 async def _stop(task: asyncio.Task[Output], grace: float) -> bool:
-    """Cancel the task and wait, even if this is cancelled too. Returns whether the task has stopped."""
+    """Cancel the task and wait, even if the caller is cancelled too. Returns whether the task has stopped."""
     clock = asyncio.get_running_loop().time
     deadline = clock() + grace
     task.cancel()
@@ -80,7 +80,7 @@ async def _stop(task: asyncio.Task[Output], grace: float) -> bool:
         except asyncio.CancelledError:
             continue
     if task.done() and not task.cancelled():
-        # An exception that it raised while stopping is of no use, but must be retrieved.
+        # Retrieve an exception that the task raised while stopping, or asyncio logs it.
         task.exception()
     return task.done()
 

@@ -1,7 +1,7 @@
 """The engine: it runs conversations with a model and tools, one at a time.
 
-`Run` is one of them, from its request to its end: turn after turn, with retries and summaries between them. All its tasks
-live in one group. A run ends by itself, by `stop`, by an observer that raises, or because its task is cancelled. In each case
+`Run` is one conversation from its request to its end: turn after turn, with retries and summaries between them. All its tasks
+are in one group. A run ends by itself, by `stop`, by an observer that raises, or because its task is cancelled. In each case
 every task has ended when the run returns, and `turns` is a conversation that can be continued.
 """
 
@@ -66,7 +66,7 @@ class Run:
         return self._conversation.turns
 
     def stop(self, reason: RunEnd) -> None:
-        """End the run. The first reason counts."""
+        """End the run. Only the first reason is kept."""
         if self._stopped is not None:
             return
         self._stopped = Stopped(reason)
@@ -77,7 +77,7 @@ class Run:
             self._turn.stop(self._stopped)
 
     async def run(self) -> RunEnded:
-        """Run it to its end.
+        """Run the conversation to its end.
 
         Raises:
             ConfigError: two tools have the same name.
@@ -89,7 +89,7 @@ class Run:
                 try:
                     outcome = await self._run_within_time(group, toolbox)
                 except Exception as error:
-                    # Mostly an exception of the observer. It is raised outside the group, which would wrap it.
+                    # Mostly an exception of the observer. Raise it outside the group, because the group would wrap it.
                     outcome = error
                     if self._turn is not None:
                         self._turn.cancel_tasks()
@@ -139,7 +139,7 @@ class Run:
         return await self._end(self._stopped.reason, self._stopped.error)
 
     async def _ask(self, group: asyncio.TaskGroup, toolbox: Toolbox) -> TurnOutcome:
-        """Send the request, again if an answer breaks off, until there is an outcome."""
+        """Send the request, and send it again if an answer breaks off, until there is an outcome."""
         conversation = self._conversation
         request = conversation.next_request(toolbox)
         attempt = 0
@@ -195,14 +195,14 @@ class Run:
     async def _compact(
         self, group: asyncio.TaskGroup, toolbox: Toolbox, *, is_full: bool = False
     ) -> bool:
-        """Replace older turns by a summary if the conversation is too long. Returns whether it was done."""
+        """Replace older turns with a summary if the conversation is too long. Returns whether turns were replaced."""
         plan = self._conversation.plan_compaction(is_full=is_full)
         if plan is None or self._stopped is not None:
             return False
         request = replace(
             self._conversation.next_request(toolbox),
             turns=plan.asked,
-            # The tools stay, because some providers refuse calls in a history without them.
+            # The request keeps the tools, because some providers refuse a history with calls of undeclared tools.
             tool_choice=ToolChoice(mode="none"),
         )
         self._summary_task = group.create_task(
@@ -224,7 +224,7 @@ class Run:
         return toolbox
 
     def _keep_turn(self) -> None:
-        """Keep what there is of a turn that was interrupted."""
+        """Add the received part of an interrupted turn to the conversation."""
         if self._turn is not None:
             self._conversation.add_outcome(self._turn.conclude())
             self._turn = None
@@ -249,7 +249,7 @@ class Run:
 class Engine:
     """Runs conversations: it asks the model, runs the tools that the model calls while the answer streams, and asks again.
 
-    tools: those that the engine runs. Tools that a request declares are the caller's and never run here.
+    tools: the tools that the engine runs. The caller runs the tools that a request declares; the engine never does.
     observer: receives every event in order, and is awaited.
     """
 
@@ -276,8 +276,8 @@ class Engine:
     async def run(self, request: Request) -> RunEnded:
         """Continue a conversation until the model has answered, a limit is reached or the run is interrupted.
 
-        When it is cancelled, it stops running tools, leaves a conversation in `turns` that can be continued, and raises the
-        cancellation. It does the same for an exception of the observer, which it raises unchanged.
+        If this task is cancelled, the engine stops running tools, leaves a conversation in `turns` that can be continued, and
+        raises the cancellation. It handles an exception of the observer in the same way, and raises it unchanged.
 
         Raises:
             ConfigError: two tools have the same name, the request is for several choices, or another run is not over.
@@ -300,6 +300,6 @@ class Engine:
             self._run = None
 
     def interrupt(self) -> None:
-        """End the current run, if there is one: it returns `cancelled`. Call it on the event loop's thread."""
+        """End the current run, if there is one; `run` returns the reason `cancelled`. Call this on the event loop's thread."""
         if self._run is not None:
             self._run.stop("cancelled")

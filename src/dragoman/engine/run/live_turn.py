@@ -1,12 +1,12 @@
-"""One turn while it runs: the machine of `engine.turn`, and the tasks that perform what it decides.
+"""One turn while it runs: the machine of `engine.turn`, and the tasks that perform its actions.
 
-the run's task     takes messages from the inbox, steps the machine, calls the observer; it owns all state
-one reader         reads the answer into the inbox, with a limit on silence; it owns the exchange with the model
-one task per call  runs a tool, which has a task of its own below it
+the run's task     takes messages from the inbox, steps the machine, calls the observer; owns all state
+one reader         reads the answer into the inbox, with a limit on silence; owns the exchange with the model
+one task per call  starts the task of a tool and waits for it
 
-The inbox holds messages of the reader, the tools and the owner in the order in which they come. Reads of the answer are
-bounded: the reader waits while too many are in the inbox, so an observer that pauses stops the reading. The number of calls
-bounds the other messages; reports of progress are dropped while many wait.
+The inbox holds messages of the reader, the tools and the owner in the order in which they arrive. The number of reads in the
+inbox is limited: the reader waits at the limit, so an observer that pauses also pauses the reading. The number of calls
+limits the other messages; reports of progress are dropped while many are waiting.
 """
 
 import asyncio
@@ -42,10 +42,10 @@ from dragoman.model.parts import Call
 from dragoman.model.request import Request
 
 MAX_WAITING_READS = 8
-"""Enough that a fast stream and a fast run need not wait for each other at every read."""
+"""Reads in the inbox: enough that a fast stream and a fast run need not wait for each other at every read."""
 
 MAX_WAITING_REPORTS = 64
-"""Reports of progress are for a screen; most of them are dropped if a tool sends very many."""
+"""Reports of progress in the inbox. They are for a screen; most are dropped if a tool sends very many."""
 
 
 class AnswerRead(Struct, frozen=True):
@@ -125,7 +125,7 @@ class Inbox:
 
 
 def _wake(waiting: asyncio.Future[None]) -> None:
-    # It may have been cancelled in the meantime.
+    # The waiting task may have been cancelled in the meantime.
     if not waiting.done():
         waiting.set_result(None)
 
@@ -147,7 +147,7 @@ async def read_answer(
             await _read(model, request, inbox, idle)
     except TimeoutError as error:
         message = (
-            f"expected the answer to continue within {idle_timeout:g} s, and nothing came"
+            f"expected the answer to continue within {idle_timeout:g} s, got nothing"
             if idle.has_expired
             else f"the model timed out: {error}"
         )
@@ -164,7 +164,7 @@ async def _read(model: Model, request: Request, inbox: Inbox, idle: IdleTimeout)
     async with model.ask(request) as reads:
         async for events in reads:
             if inbox.put_read(events):
-                # The run waits for the observer, which may take its time; the model is not silent.
+                # The run waits for the observer, so the model's silence does not count.
                 idle.pause()
                 await inbox.wait_for_room()
             if events and isinstance(events[-1], _ENDS):
@@ -178,14 +178,14 @@ ends and raises its exception."""
 
 
 CLOSE_GRACE = 2.0
-"""Seconds an exchange has to close after its answer is over: what remains to be read then is a few bytes."""
+"""Seconds for an exchange to close after its answer is over: only a few bytes remain to be read then."""
 
 MAX_REPORT = 2000
-"""Characters of one word on progress: a screen's worth."""
+"""Characters of one report of progress: about one screen."""
 
 
 class LiveTurn:
-    """Used once. `number`: the number of the turn in the run."""
+    """One turn; an instance runs once. `number`: the number of the turn in the run."""
 
     def __init__(
         self,
@@ -221,14 +221,14 @@ class LiveTurn:
         while self._outcome is None:
             message = await inbox.take() if inbox.is_empty else inbox.take_now()
             await self._handle(message)
-        # Given a moment, the exchange ends in order and its connection can be reused.
+        # Wait a moment for the exchange to end in order, so that its connection can be reused.
         await asyncio.wait((reader,), timeout=CLOSE_GRACE)
         reader.cancel()
         await asyncio.wait((reader,))
         return self._outcome
 
     def stop(self, stopped: Stopped) -> None:
-        """End the turn. Tools and stream stop at once, whatever the observer is doing; the observer learns of it in order."""
+        """End the turn. Tools and stream stop at once, whatever the observer is doing; its events still come in order."""
         self._stopped = stopped
         self._inbox.put(stopped)
         self.cancel_tasks()
@@ -239,10 +239,10 @@ class LiveTurn:
             task.cancel()
 
     def conclude(self) -> TurnOutcome:
-        """The outcome when all tasks have ended and the observer is not called any more."""
+        """The outcome. Call this when all tasks have ended; the observer is not called any more."""
         if self._outcome is None:
             self._perform(self._machine.stop("cancelled"))
-        # Every task has put its end into the inbox, so the turn ends before the messages run out.
+        # Every task has reported its end to the inbox, so the turn ends before the inbox is empty.
         while self._outcome is None:
             message = self._inbox.take_now()
             if isinstance(message, Settled):
@@ -272,7 +272,7 @@ class LiveTurn:
             if self._stopped is not None:
                 return
             actions = self._hear(event)
-            # Before the observer is called: a call starts as soon as it is complete.
+            # Perform the actions before the observer is called: a call starts as soon as it is complete.
             if actions:
                 self._perform(actions)
             if observer is not None:
@@ -333,7 +333,7 @@ class LiveTurn:
 
     def _start(self, order: RunCall) -> None:
         if self._stopped is not None:
-            # The machine gets `Stopped` in its order; until then it may still start calls.
+            # `Stopped` is still in the inbox; until the machine gets it, the machine may start calls.
             self._inbox.put(Settled(number=order.number, how="aborted"))
             return
         report = partial(self._take_report, order.number)

@@ -1,4 +1,4 @@
-"""A model as the engine sees it, a limit on its silence, and the summary that a long conversation is replaced by."""
+"""A model as the engine sees it, a limit on its silence, and the summary that replaces a long conversation."""
 
 import asyncio
 import logging
@@ -35,7 +35,7 @@ class IdleTimeout:
     """A limit on silence: an async context that raises `TimeoutError` when `reset` was not called for so many seconds.
 
     `asyncio.timeout`, rescheduled at every read, would create and cancel a timer each time, which takes 5 µs instead of 1. This
-    has one timer, which checks when it fires how long ago the last read was.
+    class has one timer; when it fires, it checks how long ago the last read was.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -51,11 +51,11 @@ class IdleTimeout:
         return self._timeout.expired()
 
     def reset(self) -> None:
-        """Something arrived: count from now."""
+        """Count the silence from now: something arrived."""
         self._since = self._clock()
 
     def pause(self) -> None:
-        """We are not waiting for the other side: do not count until `reset`."""
+        """Stop counting until `reset`: the engine is not waiting for the model."""
         self._since = None
 
     async def __aenter__(self) -> Self:
@@ -91,7 +91,7 @@ class Summary(Struct, frozen=True):
 
 
 async def summarise(model: Model, request: Request, idle_timeout: float) -> Summary:
-    """Ask the model for a summary. A failure is only logged: the conversation goes on as it is."""
+    """Ask the model for a summary. A failure is only logged: the conversation continues without a summary."""
     try:
         async with IdleTimeout(idle_timeout) as idle, model.ask(request) as reads:
             return await _collect(reads, idle)

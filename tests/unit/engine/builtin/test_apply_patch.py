@@ -92,7 +92,7 @@ BROKEN = [
     (patch("*** Rename File: a"), "line 2 of the patch"),
     (patch("*** Add File: "), "line 2 of the patch"),
     (patch("*** Add File: a", "x"), "line 3 of the patch: expected '+'"),
-    (patch("*** Update File: code.py"), "says nothing"),
+    (patch("*** Update File: code.py"), "expected changes of code.py"),
     (patch("*** Update File: code.py", "@@", "*bad"), "line 4 of the patch"),
     (patch("*** Update File: code.py", "@@", "-not there", "+x"), "not found after line 0"),
     (patch("*** Update File: code.py", "@@ def nowhere", "+x"), "no line reads 'def nowhere'"),
