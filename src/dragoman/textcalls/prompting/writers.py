@@ -114,7 +114,7 @@ _MISTRAL_IDS = IdLimits(pattern="[a-zA-Z0-9]", max_length=9, min_length=9)
 
 
 def json_calls(call: str, *, block: tuple[str, str] = ("", ""), between: str = "\n") -> WriteCalls:
-    """Return a writer by the template of a call: `%(name)s`, `%(arguments)s`, `%(number)d`, `%(mistral_id)s`, `%(kimi_id)s`."""
+    """Return a writer by a call template: `%(name)s`, `%(arguments)s`, `%(number)d`, `%(mistral_id)s`, `%(kimi_id)s`."""
 
     def write(written: PromptCall) -> str:
         return call % {

@@ -276,7 +276,7 @@ def test_the_mark_of_an_older_form_is_no_loss() -> None:
 
 def test_a_policy_may_refuse_what_is_lost() -> None:
     tool = Tool(name="f", schema=SCHEMA, strict=True)
-    with pytest.raises(RequestRefused, match="holds a model that writes its calls as text"):
+    with pytest.raises(RequestRefused, match="makes a model that writes its calls as text"):
         prompt_tools(asked(tool), "hermes", {"strict": "refuse"})
 
 
