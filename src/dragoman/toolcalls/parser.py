@@ -69,7 +69,7 @@ def unify(
     """A call as its unified value. `lacks_id`: the payload had no id, and the reader minted one."""
     parameters, problem = _parameters(call)
     if not problem and lacks_id:
-        problem = "it has no id; a new id was assigned"
+        problem = "it was received without an id; a new id was assigned"
     error = f"call {call.call_id!r} of {call.name!r}: {problem}" if problem else ""
     metadata = _metadata(dialect, choice, now, error, raw=call)
     return ToolCall(call.call_id, call.name, parameters, metadata)

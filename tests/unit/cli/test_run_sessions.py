@@ -121,7 +121,7 @@ def test_id_that_there_is_not_is_refused(tmp_path: Path, name: str) -> None:
 
 
 def test_folder_without_any_says_so(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="there is none"):
+    with pytest.raises(ConfigError, match="found none"):
         sessions_in(tmp_path).latest(tmp_path)
     assert sessions_in(tmp_path).all_of(tmp_path) == []
 

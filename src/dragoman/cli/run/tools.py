@@ -57,7 +57,7 @@ class Toolset(Struct, frozen=True):
         if self.servers.problems:
             return []  # their tools are not known
         unused = self.policy.unused(self.names())
-        return [f"the policy's rule {str(rule)!r} names no existing tool" for rule in unused]
+        return [f"the policy's rule {str(rule)!r} names no tool that exists" for rule in unused]
 
 
 class _GuardedSource:
