@@ -340,7 +340,7 @@ def test_results_stay_text_where_the_client_has_calls_of_its_own(plain: Stage) -
     assert scene.heard["messages"] == HISTORY
 
 
-# --- what goes up, and what is told -----------------------------------------------------------------------------------
+# --- requests to the upstream, reports -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dialect", ["chat", "responses"])

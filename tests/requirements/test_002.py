@@ -1,4 +1,4 @@
-"""A turn on the stream of the Responses API: calls are run as their items are done, and the model is told."""
+"""A turn on the stream of the Responses API: calls run as soon as their items are done, and the model gets their results."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence

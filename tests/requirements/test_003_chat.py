@@ -1,4 +1,4 @@
-"""What a Chat Completions client is told of tool calls, streamed and whole."""
+"""The tool calls that a Chat Completions client gets, streamed and whole."""
 
 import json
 

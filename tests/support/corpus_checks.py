@@ -108,7 +108,7 @@ def same_calls(found: list[Call], source: list[Call], target: str) -> None:
 
 
 def same_finish(found: str | None, source: str | None) -> None:
-    # Only Messages, and Chat servers that add a field of their own, tell a stop sequence from a stop.
+    # Only Messages, and Chat servers that add a field of their own, distinguish a stop sequence from a stop.
     if source == "stop_sequence":
         assert found in ("stop", "stop_sequence")
     else:

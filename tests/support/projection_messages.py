@@ -70,7 +70,7 @@ def project_messages(answer: Answer) -> Projection:
 
 
 def _is_misleading(stories: Sequence[Story]) -> bool:
-    """Whether a cut call that looks whole is followed by more: no stop reason could tell that it was cut."""
+    """Whether a cut call that looks whole is followed by more: no stop reason could show that it was cut."""
     shown = [story.value for story in stories if _part(story, Book("messages")) is not None]
     return any(_is_cut(part) and _looks_whole(part) for part in shown[:-1])
 

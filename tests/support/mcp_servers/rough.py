@@ -119,7 +119,7 @@ def dies_twice() -> None:
 
 
 def crashes() -> None:
-    """Ends in the middle of a call, unless it is told to work."""
+    """Ends in the middle of a call of `crash`; `work` succeeds."""
 
     def call(request: Message) -> None:
         if called(request) == "crash":
@@ -130,7 +130,7 @@ def crashes() -> None:
 
 
 def hangs() -> None:
-    """Never answers a call, and records what it is told of it."""
+    """Never answers a call, and records the notifications about it."""
 
     def call(request: Message) -> None:
         record("called")
@@ -176,7 +176,7 @@ def leaves_pipes() -> None:
 
 
 def modern() -> None:
-    """Knows only the protocol of 2026: no handshake, and changes are told to those who listen."""
+    """Knows only the protocol of 2026: no handshake, and changes are sent to listeners."""
     tools = [TOOL]
     listener: object = None
     for line in sys.stdin:
@@ -260,7 +260,7 @@ def bare() -> None:
 
 
 def asks_first() -> None:
-    """Answers a call with a question, and the answer to that with what it was told."""
+    """Answers a call with a question, and returns the answers that it got."""
     form = {
         "type": "object",
         "properties": {"name": {"type": "string", "default": "Ada"}, "sure": {"type": "boolean"}},

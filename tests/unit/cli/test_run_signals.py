@@ -1,4 +1,4 @@
-"""Ctrl-C once is told to whoever asked for it, twice ends the program, whatever its tasks and processes are at."""
+"""The first Ctrl-C calls the registered handler, the second ends the program, whatever its tasks and processes do."""
 
 import os
 import signal

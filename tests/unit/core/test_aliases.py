@@ -1,4 +1,4 @@
-"""Aliases of names and ids: valid ones untouched, all of them told apart, and brought back."""
+"""Aliases of names and ids: valid ones unchanged, all distinct, and restored."""
 
 import re
 

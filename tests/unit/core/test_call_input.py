@@ -12,7 +12,7 @@ from strategies import json_texts, texts
 
 
 def told_by(fragments: list[str], whole: str | None = None, *, is_json: bool = True) -> list[str]:
-    """What comes out for each fragment and at the end; checked against what the buffer says it has told."""
+    """What comes out for each fragment and at the end; checked against what the buffer says it has emitted."""
     buffer = InputBuffer(is_json=is_json)
     told = [buffer.push(fragment) for fragment in fragments]
     last, contradicted = buffer.settle(whole)
@@ -32,7 +32,7 @@ PLACES = st.lists(st.integers(0, 10**6), max_size=6)
 @given(json_texts(), PLACES)
 def test_increments_come_out_as_they_came(text: str, places: list[int]) -> None:
     fragments = [fragment for fragment in cut(text, places) if fragment]
-    # The one shape that cannot be told from a provider that resends everything has its own tests below.
+    # The one shape that cannot be distinguished from a provider that resends everything has its own tests below.
     assume(len(fragments) < 2 or not fragments[1].startswith(fragments[0]))
     assert told_by(fragments) == [*fragments, ""]
 

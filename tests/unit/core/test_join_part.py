@@ -1,4 +1,4 @@
-"""Joining deltas: what an unfinished part amounts to, and whether a finished one tells the truth."""
+"""Joining deltas: the value of an unfinished part, and whether a finished part matches its deltas."""
 
 import pytest
 from hypothesis import given

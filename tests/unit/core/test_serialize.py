@@ -89,7 +89,7 @@ def test_an_answer_without_overlap_passes_at_once_and_untouched(told: tuple[Even
 
 
 def test_the_first_call_streams_live_and_the_second_follows_in_order() -> None:
-    """M010: blocks that overlap are told one after the other, the first without delay."""
+    """M010: blocks that overlap are emitted one after the other, the first without delay."""
     told: list[tuple[Event, list[Event]]] = [
         (Started(), [Started()]),
         (starts(0, "f"), [starts(0, "f")]),

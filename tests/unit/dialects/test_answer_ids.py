@@ -1,4 +1,4 @@
-"""An answer is called as whoever keeps it says, and tells what it continues."""
+"""An answer has the id that its keeper gives, and names the response it continues."""
 
 import json
 

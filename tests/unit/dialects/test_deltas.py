@@ -26,7 +26,7 @@ def call(index: int) -> bytes:
 
 
 def told_and_meant(frames: list[bytes]) -> tuple[list[FrameStep | Deltas], list[Event]]:
-    """What is told of frames that came together, and what they mean one by one."""
+    """Return the steps of frames read together, and the events of the same frames read one by one."""
     one_by_one = StreamDecoder(codec("chat").reader(DecodeContext()))
     meant = [event for frame in frames for event in one_by_one.events(frame)]
     decoder = StreamDecoder(codec("chat").reader(DecodeContext()))

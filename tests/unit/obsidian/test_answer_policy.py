@@ -1,4 +1,4 @@
-"""Answers under the contract: what is told, what is withheld, and how they end."""
+"""Answers under the contract: what is emitted, what is withheld, and how they end."""
 
 from random import Random
 

@@ -1,4 +1,4 @@
-"""CORS: who may read answers, what a preflight is told, and pages of other sites."""
+"""CORS: who may read answers, what a preflight gets, and pages of other sites."""
 
 import asyncio
 from collections.abc import MutableMapping

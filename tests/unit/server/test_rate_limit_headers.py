@@ -1,4 +1,4 @@
-"""Rate limits told in the words of the client's vendor."""
+"""Rate limits reported in the words of the client's vendor."""
 
 import pytest
 

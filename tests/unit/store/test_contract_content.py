@@ -18,7 +18,7 @@ def test_answer_whose_body_cannot_be_decoded_is_damaged(bench: Bench) -> None:
         await store.put(draft("a"), ending(body=b"{}"))
         with pytest.raises(StoreDamaged, match="body of an answer"):
             await store.chain(OWNER, "a")
-        # A failure has no answer to tell of.
+        # A failed response needs no answer in its body.
         await store.put(draft("b"), ending(body=b"{}", status="failed"))
         (link,) = await store.chain(OWNER, "b")
         assert link.parts == ()

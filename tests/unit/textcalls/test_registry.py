@@ -100,7 +100,7 @@ class _Peeker(Struct, frozen=True):
 
 
 class _Liar(Struct, frozen=True):
-    """Tells arguments that are no JSON."""
+    """Emits arguments that are no JSON."""
 
     def parse(self, block: Block) -> Wait[None]:
         yield from block.confirm()

@@ -265,7 +265,7 @@ def test_cumulative_arguments_cost_nothing_until_they_are_asked_for(
 
 
 def test_call_is_emitted_at_its_name_when_the_tools_are_known() -> None:
-    """Without them a name may still grow (M037), and the call is told with its first argument."""
+    """Without them a name may still grow (M037), and the call is emitted with its first argument."""
     first = tool_delta("", 0, "call_1", "f")
     unaware = ToolCallAggregator()
     assert not unaware.ingest_delta(first).updated

@@ -1,4 +1,4 @@
-"""Requests as an app-server is told them: threads, tools, conversations, names, and what is lost."""
+"""Requests as an app-server gets them: threads, tools, conversations, names, and what is lost."""
 
 import json
 from typing import Any

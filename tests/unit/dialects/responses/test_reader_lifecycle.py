@@ -559,7 +559,7 @@ def test_gap_is_harmless_where_the_item_repeats_its_input(lost: int) -> None:
         assert statuses(events) == [("".join(PIECES), "completed")]
         assert problems == []
     else:
-        # The deltas told something else before: encoders that cannot take it back fail.
+        # The deltas said something else before: encoders that cannot take it back fail.
         assert problems == ["input_disagrees"]
         assert any(isinstance(event, PartEnded) and event.amended for event in events)
 

@@ -1,4 +1,4 @@
-"""Texts and reasoning that come irregularly: told once, in order, and never after their end."""
+"""Texts and reasoning that come irregularly: emitted once, in order, and never after their end."""
 
 from typing import Any
 

@@ -29,7 +29,7 @@ from running_tools import call_of, error_of, run_tool, said
 
 
 class Person:
-    """Answers as told, and remembers what was asked."""
+    """Gives scripted answers, and records the questions."""
 
     def __init__(self, *answers: Consent) -> None:
         self.answers = list(answers)

@@ -28,7 +28,7 @@ def call(number: int, name: str, kind: CallKind = "function", **arguments: objec
 
 
 def results_of(ended: RunEnded) -> list[str]:
-    """What the model was told of each call, in order."""
+    """Return the results of the calls that the model got, in order."""
     parts = [part for turn in ended.turns for part in turn.parts if isinstance(part, Result)]
     return ["".join(each.text for each in part.content if isinstance(each, Text)) for part in parts]
 

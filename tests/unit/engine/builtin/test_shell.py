@@ -225,7 +225,7 @@ def test_no_file_and_no_thread_stays(tmp_path: Path) -> None:
         run_tool(tool, command="echo x; exit 1")
         error_of(tool, command=["/none/such"])
     assert open_files() <= before
-    # A thread ends a moment after it has told what came of its work.
+    # A thread ends a moment after it has reported its result.
     for _ in range(200):
         if threading.active_count() <= threads:
             break

@@ -1,4 +1,4 @@
-"""Several answers of a model and what was run between them, told as one answer that every encoder takes."""
+"""Several answers of a model and what was run between them, merged into one answer that every encoder accepts."""
 
 from itertools import count
 
@@ -115,7 +115,7 @@ def settled(turn: int, call: Call, *, is_error: bool) -> CallSettled:
 
 
 def played(script: Script) -> tuple[list[EngineEvent], RunEnded]:
-    """The script as an engine tells it: parts of one answer overlap, results come when they come."""
+    """Return the script as the engine emits it: parts of one answer overlap, results come when they come."""
     events: list[EngineEvent] = []
     picks = iter(script.order * 200)
     for number, turn in enumerate(script.turns, start=1):

@@ -382,7 +382,7 @@ def test_statements_planned_for_empty_tables_do_not_read_what_is_stored_since(
     asked = "SELECT n_tup_ins, seq_tup_read FROM pg_stat_user_tables WHERE relname = 'dragoman_responses'"
     read = "SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE relname = 'dragoman_responses'"
     with psycopg.connect(url, autocommit=True) as connection:
-        # A server tells what its connections did when they have ended.
+        # A server reports the statistics of a connection when the connection has ended.
         until = time.monotonic() + 10
         while (found := connection.execute(asked).fetchone()) and found[0] < count:
             assert time.monotonic() < until

@@ -1,4 +1,4 @@
-"""Codex's login file: what is read from it, when it is read again, and what is told where it cannot be used."""
+"""Codex's login file: what is read from it, when it is read again, and the error where it cannot be used."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Requests as the ChatGPT Codex backend takes them: what is added, what goes, and what is told of it."""
+"""Requests as the ChatGPT Codex backend takes them: what is added, what is removed, and which losses are reported."""
 
 import json
 from typing import Any

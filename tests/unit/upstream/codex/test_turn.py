@@ -1,4 +1,4 @@
-"""A turn between its child and the answers that are told of it."""
+"""A turn between its child process and the answers made from it."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ from dragoman.upstream.codex.turn import CodexReply, CodexTurn, PauseDetector
 
 
 class Wire:
-    """A child that writes down what it is told."""
+    """A child that records the messages it gets."""
 
     def __init__(self) -> None:
         self.said: list[str] = []
