@@ -98,7 +98,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """The server: its address, its callers and its limits.
 
     api_keys: without keys the server may listen on loopback only. cors_origins: `*` or origins; empty: no CORS headers.
-    allowed_hosts: names in `Host` that are served without keys, besides those of this machine: see `cors.check_source`.
+    allowed_hosts: names in `Host` that are served without keys, besides those of this machine: see `server.access.check_source`.
     max_body_bytes: after decompression; a conversation of a million tokens with images stays below.
     max_tools, max_depth: far above any real client (Claude Code has 24 tools, Codex some 20 plus MCP).
     max_values: JSON values of a request, whatever their size: they are parsed in one call, which blocks all other requests.

@@ -158,7 +158,7 @@ def refuse_untrusted(file: FoundFile, environ: Mapping[str, str]) -> None:
 
 
 def refusal(file: FoundFile, *, has_changed: bool = False) -> ConfigError:
-    since = "has changed since you trusted it" if has_changed else "lies in this folder, unnamed"
+    since = "has changed since you trusted it" if has_changed else "was found in this folder"
     return ConfigError(
         "\n".join(
             (

@@ -1,4 +1,4 @@
-"""Tool calls written as text: found while they stream, in some forty formats.
+"""Tool calls written as text: found while they stream, in some seventy formats.
 
     scan_text(text, tools)          a whole text: calls, the rest of the text, problems
     TextScanner(tools)              a text while it streams, as events of an answer

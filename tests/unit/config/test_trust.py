@@ -136,7 +136,7 @@ def test_what_a_found_file_may_not_do_is_refused_and_said(
         load_settings(None, environ)
     message = refused.value.message
     assert f"\n  {line}" in message
-    assert message.startswith("dragoman.toml lies in this folder, unnamed; it is not used")
+    assert message.startswith("dragoman.toml was found in this folder; it is not used")
     assert message.endswith("dragoman trust; or name it: --config dragoman.toml")
 
 

@@ -367,11 +367,6 @@ def ping(db: sqlite3.Connection) -> None:
 
 
 _EXPIRES = COLUMNS.index("expires")
-_STATUS = COLUMNS.index("status")
-_OPEN_CALLS = COLUMNS.index("open_calls")
-_UPSTREAM = COLUMNS.index("upstream")
-_FAMILY = COLUMNS.index("family")
-_SIZE = COLUMNS.index("size")
 
 
 def _by_id(db: sqlite3.Connection, key: Key) -> tuple[Row, int] | None:
