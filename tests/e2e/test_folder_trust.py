@@ -143,9 +143,7 @@ def test_where_nobody_can_be_asked_it_is_refused_with_what_to_do(
     assert place.is_untouched
     assert not place.state.exists()
     lines = done.stderr.splitlines()
-    assert lines[0].startswith(
-        "dragoman: dragoman.toml was found in this folder; it is not used"
-    )
+    assert lines[0].startswith("dragoman: dragoman.toml was found in this folder; it is not used")
     for line in (
         "upstreams.theirs.api_key_env: send the environment variable MINE to http://127.0.0.1:",
         "mcp[0].command: start /bin/sh *** ***",
