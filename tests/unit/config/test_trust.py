@@ -211,14 +211,14 @@ def test_trust_lasts_until_the_file_changes_and_counts_in_its_folder_alone(
     elsewhere.mkdir()
     (elsewhere / "dragoman.toml").symlink_to(folder / "dragoman.toml")
     monkeypatch.chdir(elsewhere)
-    with pytest.raises(ConfigError, match="lies in this folder"):
+    with pytest.raises(ConfigError, match="was found in this folder"):
         load_settings(None, environ)
     # By another name the folder is the same.
     (folder.parent / "alias").symlink_to(folder)
     monkeypatch.chdir(folder.parent / "alias")
     load_settings(None, environ)
     trusted.remove(found(environ))
-    with pytest.raises(ConfigError, match="lies in this folder"):
+    with pytest.raises(ConfigError, match="was found in this folder"):
         load_settings(None, environ)
 
 
