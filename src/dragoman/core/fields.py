@@ -8,9 +8,10 @@ Three families differ in how they treat a value of the wrong type. All of them t
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import isfinite
-from typing import Never, cast
+from types import GenericAlias
+from typing import Never, TypeVar, cast
 
 from msgspec import Struct
 
@@ -31,6 +32,8 @@ from dragoman.errors import MalformedJson, RequestRefused
 from dragoman.model.parts import Dialect, Extra
 
 Fields = Mapping[str, Raw]
+T = TypeVar("T")
+W = TypeVar("W")
 
 NULL = Raw(b"null")
 # Above it, one double stands for several integers.
@@ -341,6 +344,36 @@ def ask_list(fields: Fields, key: str, where: str = "") -> list[Raw] | None:
 
 def _path(where: str, key: str) -> str:
     return f"{where}.{key}" if where else key
+
+
+# --- by type ---------------------------------------------------------------------------------------------------------
+
+
+def typed_readers(
+    kind: type[W], read: Callable[[W], T | None]
+) -> tuple[Callable[[Raw], T | None], Callable[[Raw], tuple[T, ...] | None]]:
+    """Return a reader of one regular value, and one of a list of them, which decodes them at once at half the cost.
+
+    Both return None if a value must be read field by field: it does not fit `kind`, or `read` returns None.
+    """
+    decode = typed_decoder(kind)
+    decode_all = typed_decoder(cast("type[list[W]]", GenericAlias(list, (kind,))))
+
+    def read_one(value: Raw) -> T | None:
+        try:
+            return read(decode(value))
+        except FAST_FAILURES:
+            return None
+
+    def read_all(values: Raw) -> tuple[T, ...] | None:
+        try:
+            found = [read(each) for each in decode_all(values)]
+        except FAST_FAILURES:
+            return None
+        known = tuple(each for each in found if each is not None)
+        return known if len(known) == len(found) else None
+
+    return read_one, read_all
 
 
 # --- objects with raw values -----------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from operator import attrgetter
 
 from msgspec.structs import replace
 
-from dragoman._json import FAST_FAILURES, Raw, typed_decoder
+from dragoman._json import Raw
 from dragoman.core.aliases import NameMap, alias_id
 from dragoman.core.fields import (
     Fields,
@@ -26,6 +26,7 @@ from dragoman.core.fields import (
     read_items,
     read_present,
     refuse,
+    typed_readers,
 )
 from dragoman.core.freeform import wrap_input
 from dragoman.core.losses import LossBook, note_opaque
@@ -359,28 +360,6 @@ def _bare_text(entry: _Entry) -> str | None:
     return text if isinstance(text, str) else None
 
 
-_decode = typed_decoder(TypedMessage)
-_decode_all = typed_decoder(list[TypedMessage])
-
-
-def read_typed(message: Raw) -> Turn | None:
-    """Read a regular message; None if it must be read field by field."""
-    try:
-        return _turn_of(_decode(message))
-    except FAST_FAILURES:
-        return None
-
-
-def read_all_typed(messages: Raw) -> tuple[Turn, ...] | None:
-    """Read a list of regular messages at once, at half the cost of one by one; None if one must be read field by field."""
-    try:
-        turns = [_turn_of(message) for message in _decode_all(messages)]
-    except FAST_FAILURES:
-        return None
-    known = tuple(turn for turn in turns if turn is not None)
-    return known if len(known) == len(turns) else None
-
-
 def _turn_of(message: TypedMessage) -> Turn | None:
     """Return the turn; None if a field has no meaning for the message's role."""
     content = message.content
@@ -403,6 +382,9 @@ def _turn_of(message: TypedMessage) -> Turn | None:
         for call in calls
     )
     return Turn(role="assistant", parts=(*texts, *parts), name=message.name)
+
+
+read_typed, read_all_typed = typed_readers(TypedMessage, _turn_of)
 
 
 def _result(message: TypedMessage, texts: tuple[Text, ...]) -> Turn:

@@ -16,7 +16,7 @@ from typing import Never, cast
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from dragoman._json import FAST_FAILURES, Raw, as_object, typed_decoder
+from dragoman._json import Raw, as_object
 from dragoman.core.aliases import NameMap, alias_id
 from dragoman.core.fields import (
     Fields,
@@ -32,6 +32,7 @@ from dragoman.core.fields import (
     read_shallow,
     read_text,
     refuse,
+    typed_readers,
 )
 from dragoman.core.ids import Minter
 from dragoman.core.losses import LossBook, instruction_texts
@@ -317,34 +318,15 @@ def _output_text(text: str) -> JsonObject:
     return {"type": "output_text", "text": text, "annotations": []}
 
 
-_decode = typed_decoder(TypedItem)
-_decode_all = typed_decoder(list[TypedItem])
-
-
-def read_typed(item: Raw) -> Turn | None:
-    """Return the turn of an item; None if the item must be read field by field."""
-    try:
-        return _turn_of(_decode(item))
-    except FAST_FAILURES:
-        return None
-
-
-def read_all_typed(items: Raw) -> tuple[Turn, ...] | None:
-    """Return the turns of a list of items, decoded at once at half the cost. None: read the items one by one."""
-    try:
-        turns = [_turn_of(item) for item in _decode_all(items)]
-    except FAST_FAILURES:
-        return None
-    known = tuple(turn for turn in turns if turn is not None)
-    return known if len(known) == len(turns) else None
-
-
 def _turn_of(item: TypedItem) -> Turn | None:
     if item.type == "message":
         return _plain_message(item)
     if item.role is not UNSET or item.content is not UNSET or not item.call_id:
         return None
     return _call(item) if item.type == "function_call" else _output(item)
+
+
+read_typed, read_all_typed = typed_readers(TypedItem, _turn_of)
 
 
 def _plain_message(item: TypedItem) -> Turn | None:
