@@ -445,7 +445,7 @@ def _write(value: object) -> bytes:
     if isinstance(value, dict):
         pairs = cast("dict[str, object]", value).items()
         return b"{" + b",".join(_write(key) + b":" + _write(item) for key, item in pairs) + b"}"
-    if isinstance(value, list | tuple):
+    if isinstance(value, (list, tuple)):
         return b"[" + b",".join(_write(item) for item in cast("Iterable[object]", value)) + b"]"
     return _encode(value)
 

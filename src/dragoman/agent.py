@@ -243,7 +243,7 @@ def _last_words(turns: Sequence[Turn]) -> str:
     """The text of the model's last turn."""
     for turn in reversed(turns):
         if turn.role == "assistant":
-            return "".join(part.text for part in turn.parts if isinstance(part, Text | Refusal))
+            return "".join(part.text for part in turn.parts if isinstance(part, (Text, Refusal)))
         if turn.role == "user":
             break
     return ""

@@ -229,7 +229,7 @@ def range_problems(settings: Struct, path: str = "") -> Iterator[str]:
     for info in structs.fields(settings):
         where = key_path(path, info.name)
         value: object = getattr(settings, info.name)
-        if isinstance(value, int | float):
+        if isinstance(value, (int, float)):
             limits = _range_of(info.type)
             if limits is not None and not _is_within(limits, value):
                 yield f"{where}: expected {_range_words(limits, value)}, got {value}"

@@ -99,17 +99,21 @@ class NameMap(Struct, frozen=True):
         """
         offered = tools if isinstance(tools, tuple) else tuple(tools)
 
-        def named(others: tuple[_Key, ...]) -> NameMap:
-            key = (cls, limits, flatten, others)
-            return made_of(
-                offered, key, lambda: cls._make(offered, others, limits, flatten=flatten)
-            )
-
-        names = named(())
-        keys = [(namespace or None, name) for namespace, name in used]
+        names = made_of(
+            offered,
+            (cls, limits, flatten),
+            lambda: cls._make(offered, (), limits, flatten=flatten),
+        )
         # Histories mostly use tools that are still offered.
+        keys = [(namespace or None, name) for namespace, name in used]
+        if names.wires.keys() >= set(keys):
+            return names
         others = tuple(dict.fromkeys(key for key in keys if key not in names.wires))
-        return named(others) if others else names
+        return made_of(
+            offered,
+            (cls, limits, flatten, others),
+            lambda: cls._make(offered, others, limits, flatten=flatten),
+        )
 
     @classmethod
     def _make(

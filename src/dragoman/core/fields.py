@@ -160,7 +160,7 @@ def as_int(value: object) -> int | None:
 
 def read_float(value: Raw | None) -> float | None:
     found = _read(value)
-    return found if isinstance(found, int | float) and not isinstance(found, bool) else None
+    return found if isinstance(found, (int, float)) and not isinstance(found, bool) else None
 
 
 def read_bool(value: Raw | None) -> bool | None:
@@ -269,10 +269,11 @@ def refuse(where: str, expected: str, value: Raw | None) -> Never:
 
 def ask_text(fields: Fields, key: str, where: str = "") -> str | None:
     """The string `key` of an object at the path `where`; None if absent. The other `ask_…` functions work alike."""
-    found = _read(fields.get(key))
+    value = fields.get(key)
+    found = None if value is None else _read(value)
     if found is None or isinstance(found, str):
         return found
-    refuse(_path(where, key), "a string", fields.get(key))
+    refuse(_path(where, key), "a string", value)
 
 
 def ask_raw(fields: Fields, key: str, _where: str = "") -> Raw | None:
@@ -301,7 +302,7 @@ def ask_number(fields: Fields, key: str, where: str = "") -> float | None:
     if found is None:
         return None
     # JSON has no infinity, but a number beyond a double is read as one.
-    if isinstance(found, bool) or not isinstance(found, int | float) or not isfinite(found):
+    if isinstance(found, bool) or not isinstance(found, (int, float)) or not isfinite(found):
         refuse(_path(where, key), "a number", value)
     return found
 
@@ -366,12 +367,16 @@ def typed_readers(
             return None
 
     def read_all(values: Raw) -> tuple[T, ...] | None:
+        out: list[T] = []
         try:
-            found = [read(each) for each in decode_all(values)]
+            for each in decode_all(values):
+                made = read(each)
+                if made is None:
+                    return None
+                out.append(made)
         except FAST_FAILURES:
             return None
-        known = tuple(each for each in found if each is not None)
-        return known if len(known) == len(found) else None
+        return tuple(out)
 
     return read_one, read_all
 

@@ -106,7 +106,7 @@ def is_paired(turns: Sequence[Turn]) -> bool:
                     return False
                 ids.add(part.call_id)
                 calls.append(part)
-            elif isinstance(part, Call | Result):
+            elif isinstance(part, (Call, Result)):
                 return False
     return answered == len(calls)
 

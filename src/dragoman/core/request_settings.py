@@ -8,7 +8,7 @@ would choose itself; a budget becomes one of the three words that every reasonin
 survive the round trip. This module does not know the limits of models.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from operator import attrgetter
 
 from dragoman._json import Raw, as_object
@@ -47,44 +47,59 @@ def request_fields(body: bytes) -> dict[str, Raw]:
         raise RequestRefused(error.message, code="invalid_json") from error
 
 
+# The constructor of a request, for attributes that a table read by their types.
+make_request: Callable[..., Request] = Request
+
+
 class SettingTable:
     """The settings of one dialect. `plain` maps the name on the wire to the attribute of `Request` and its reader.
 
-    `others` has the same form; the table reads these settings, but the dialect writes them itself.
+    `others` has the same form; the table reads these settings, but the dialect writes them itself. The dialect reads and
+    writes the fields in `apart`.
     """
 
     def __init__(
         self,
         plain: Mapping[str, tuple[str, Reader]],
         others: Mapping[str, tuple[str, Reader]],
+        apart: Collection[str] = (),
     ) -> None:
         self._names = tuple(plain)
         self._values: Callable[[Request], tuple[object, ...]] = attrgetter(
             *(attribute for attribute, _ in plain.values())
         )
+        self._nothing = (None,) * len(plain)
         self._readers = {**plain, **others}
-        self.fields = frozenset(self._readers)
+        self._apart = frozenset(apart)
+        self.fields = self._apart | self._readers.keys()
 
-    def read(self, fields: Fields) -> dict[str, object]:
-        """The attributes of a `Request` that these fields state. A null field counts as absent.
+    def read(self, fields: Fields) -> tuple[dict[str, object], dict[str, Raw]]:
+        """The attributes of a `Request` that these fields state, and the fields that the table does not have.
+
+        A null field counts as absent.
 
         Raises:
             RequestRefused: a field has a value of another type.
         """
         readers = self._readers
-        out: dict[str, object] = {}
-        for name in fields:
+        stated: dict[str, object] = {}
+        rest: dict[str, Raw] = {}
+        for name, raw in fields.items():
             if name in readers:
                 attribute, read = readers[name]
                 value = read(fields, name)
                 if value is not None:
-                    out[attribute] = value
-        return out
+                    stated[attribute] = value
+            elif name not in self._apart:
+                rest[name] = raw
+        return stated, rest
 
     def write(self, request: Request) -> dict[str, object]:
         """The plain settings that a request states, by their names on the wire."""
-        stated = zip(self._names, self._values(request), strict=True)
-        return {name: value for name, value in stated if value is not None}
+        values = self._values(request)
+        if values == self._nothing:  # as in most requests
+            return {}
+        return {name: value for name, value in zip(self._names, values) if value is not None}  # noqa: B905 -- of one length
 
 
 def put(fields: dict[str, object], name: str, value: object) -> None:

@@ -223,7 +223,7 @@ def _nullable(value: object) -> object:
     if not schema:
         return schema
     kind = schema.get("type")
-    if isinstance(kind, str | list) and "const" not in schema:
+    if isinstance(kind, (str, list)) and "const" not in schema:
         kinds = [kind] if isinstance(kind, str) else cast("list[object]", kind)
         out = {**schema, "type": kinds if "null" in kinds else [*kinds, "null"]}
         choices = schema.get("enum")
@@ -566,7 +566,7 @@ def _is_of_type(wanted: str, value: object) -> bool:
         case "null":
             return value is None
         case "number":
-            return isinstance(value, int | float) and not isinstance(value, bool)
+            return isinstance(value, (int, float)) and not isinstance(value, bool)
         case "integer":
             is_whole = isinstance(value, float) and value.is_integer()
             return is_whole or (isinstance(value, int) and not isinstance(value, bool))

@@ -88,7 +88,7 @@ class StoreNotes:
             if isinstance(event, Started):
                 self.response_id = event.response_id
                 self.first_frame = raw
-            elif isinstance(event, Completed | Failed):
+            elif isinstance(event, (Completed, Failed)):
                 self.last_frame = raw
 
     def take_body(self, outcome: Outcome) -> None:

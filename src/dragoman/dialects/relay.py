@@ -513,7 +513,7 @@ class StreamRelay:
         for event in events:
             if type(event) in NOTED:
                 self.tally.note(event)
-            if isinstance(event, Completed | Failed):
+            if isinstance(event, (Completed, Failed)):
                 self._has_ended = True
                 self._is_forwarding = False
 
@@ -667,7 +667,7 @@ def _renamed(data: bytes, model: str, wanted: str | None) -> bytes | None:
 
 
 def _is_content(event: Event) -> bool:
-    return not isinstance(event, Noticed | UsageReported | LimitsReported)
+    return not isinstance(event, (Noticed, UsageReported, LimitsReported))
 
 
 def _is_unknown(events: Sequence[Event]) -> bool:

@@ -180,7 +180,7 @@ class Scanning:
     def _look_ahead(self, event: Event) -> None:
         """Note whether the next deltas of this event's part may pass without `feed`."""
         self._sink, self._text, self._input = None, _NO_PART, _NO_PART
-        if isinstance(event, TextDelta | InputDelta) and self._is_same(event.part):
+        if isinstance(event, (TextDelta, InputDelta)) and self._is_same(event.part):
             if isinstance(event, InputDelta):
                 self._input = event.part
             else:

@@ -85,7 +85,7 @@ class SerialEncoder:
             at += 1
             if serializer.is_idle and type(event) in PASSING:
                 out.append(encode(event))
-                if isinstance(event, TextDelta | InputDelta):
+                if isinstance(event, (TextDelta, InputDelta)):
                     at = self._encode_alike(event, events, at, out)
             else:
                 out.extend(map(encode, serializer.feed(event)))

@@ -363,7 +363,7 @@ def output_of(value: object) -> Output:
 
 
 def _are_parts(items: Sequence[object]) -> bool:
-    return bool(items) and all(isinstance(item, Text | Media | Opaque) for item in items)
+    return bool(items) and all(isinstance(item, (Text, Media, Opaque)) for item in items)
 
 
 def _as_json(value: object) -> Output:

@@ -64,7 +64,7 @@ def _what_is_wrong(value: object) -> str | None:
     if not isinstance(content, tuple):
         return f"content as {type(content).__name__}"
     for part in cast("tuple[object, ...]", content):
-        if not isinstance(part, Text | Media | Opaque):
+        if not isinstance(part, (Text, Media, Opaque)):
             return f"{type(part).__name__} as content"
         if isinstance(part, Text) and not isinstance(cast("object", part.text), str):
             return f"{type(part.text).__name__} as text"

@@ -201,7 +201,7 @@ class TurnMachine:
             raise LocalProtocolError(
                 f"{type(given).__name__} is not allowed while the turn is {self._state.name}"
             )
-        is_handled = not self._ignores_events or isinstance(given, Settled | _Drained)
+        is_handled = not self._ignores_events or isinstance(given, (Settled, _Drained))
         actions = self._act(given) if is_handled else []
         self._state = state
         self._ignores_events = state in _IGNORING

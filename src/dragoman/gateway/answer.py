@@ -225,10 +225,18 @@ class AnswerWriter:
             return await self._give_up(self._error_info(error))
         if self._plan.wants_stream:
             return await self._write_body_as_stream(data)
-        encoded = self._without_secrets(await offload(len(data), self._encode_body, data))
+        size = len(data)
+        # The test that `offload` makes, without its coroutine.
+        encoded = (
+            self._encode_body(data)
+            if size < LARGE
+            else await offload(size, self._encode_body, data)
+        )
+        encoded = self._without_secrets(encoded)
         if self._plan.escrow is not None and encoded.error is None:
             await offload(len(data), self._plan.escrow.see_body, self._plan.dialect, data)
-        encoded = await self._store_body(encoded)
+        if self._plan.keeper is not None:
+            encoded = await self._store_body(encoded)
         failed = self._respond(encoded)
         if self._pending is not None:
             await self._pending()

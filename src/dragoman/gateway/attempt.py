@@ -360,7 +360,7 @@ class EventStream:
         except GatewayError as error:
             raise AttemptFailed(self._secrets.hide_error(error_info(error))) from error
         self._first = events
-        first = next((event for event in events if isinstance(event, Started | Failed)), None)
+        first = next((event for event in events if isinstance(event, (Started, Failed))), None)
         if isinstance(first, Failed):
             raise AttemptFailed(first.error)
 
@@ -372,7 +372,7 @@ class EventStream:
             self._reply.close()
 
     def _has_begun(self, events: Sequence[Event]) -> bool:
-        return self._is_over or any(isinstance(event, Started | Failed) for event in events)
+        return self._is_over or any(isinstance(event, (Started, Failed)) for event in events)
 
     async def _next(self) -> Sequence[Event]:
         try:

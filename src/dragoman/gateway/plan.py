@@ -35,6 +35,7 @@ from dragoman.upstream.chatgpt_codex.request import shape_request
 
 _NO_REPAIRS: tuple[Repair, ...] = ()
 _AUTO = ("auto",)
+_PLAIN_TAIL = TailPolicy()
 
 
 Profile = Literal["default", "required_action"]
@@ -146,9 +147,10 @@ def plan_request(asked: ClientRequest, target: AttemptTarget, *, stream: bool) -
             policy=settings.losses,
         )
     else:
-        request = structs.replace(wanted, model=model, stream=stream)
+        if wanted.model != model or wanted.stream is not stream:
+            wanted = structs.replace(wanted, model=model, stream=stream)
         encoded = upstream_codec(target.dialect).encode_request(
-            request, target.accepts, settings.losses
+            wanted, target.accepts, settings.losses
         )
     if repairs or settings.kind == "chatgpt-codex":
         encoded = _shaped(encoded, target, repairs)
@@ -295,7 +297,7 @@ def _stage(
         request,
         formats="auto" if formats == _AUTO else formats,
         model=target.model,
-        policy=TailPolicy() if target.obsidian is None else target.obsidian.tail,
+        policy=_PLAIN_TAIL if target.obsidian is None else target.obsidian.tail,
         seed=seed,
     )
 

@@ -143,7 +143,7 @@ def stage_without_tools(
     if policy.mode != "obsidian-xml" or (choice is not None and choice.mode == "none"):
         return None
     return TextCallStage(
-        StageSettings(offers=Offers(None), patterns=_PATTERNS, policy=policy.tail, seed=seed)
+        StageSettings(offers=Offers(None), patterns=_PATTERNS, policy=policy.tail), seed
     )
 
 
@@ -374,7 +374,7 @@ class ObsidianAnswer:
         part = self._open[event.part] = _Open(choice, header)
         if isinstance(header, Call) and header.executor == "client":
             return self._start_call(part, event)
-        if isinstance(header, Text | Refusal):
+        if isinstance(header, (Text, Refusal)):
             part.pieces = []
             if self._suppresses and choice.sent:
                 return ()

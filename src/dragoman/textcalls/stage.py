@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from dragoman._json import is_same_json
 from dragoman.core.finish import settle_finish
+from dragoman.core.tool_cache import made_of
 from dragoman.model.events import (
     AnnotationAdded,
     Completed,
@@ -43,13 +44,13 @@ from dragoman.model.events import (
 )
 from dragoman.model.outcome import FinishReason, Problem
 from dragoman.model.parts import Call, Reasoning, Text
-from dragoman.model.request import Request
+from dragoman.model.request import Request, Tool
 from dragoman.textcalls.block import TextPattern
 from dragoman.textcalls.finder import Finder
 from dragoman.textcalls.findings import CallFound, Found, TextFound, ThoughtFound
-from dragoman.textcalls.offers import Offers, offers_of
+from dragoman.textcalls.offers import Offers
 from dragoman.textcalls.openers import Openers, openers_of
-from dragoman.textcalls.registry import patterns_for
+from dragoman.textcalls.registry import PATTERNS, patterns_for
 from dragoman.textcalls.scanner import CallIds, FindingWriter
 from dragoman.textcalls.tail import Tail, TailPolicy
 
@@ -144,7 +145,6 @@ class StageSettings(Struct, frozen=True, kw_only=True):
     patterns: tuple[TextPattern, ...]
     reasoning: tuple[TextPattern, ...] = ()
     policy: TailPolicy = _DEFAULT_POLICY
-    seed: str = ""
 
 
 def stage_for(
@@ -169,27 +169,32 @@ def stage_for(
     if choice is not None and choice.mode == "allowed":
         allowed = {(ref.name, ref.namespace) for ref in choice.allowed}
         tools = tuple(tool for tool in tools if (tool.name, tool.namespace) in allowed)
-    offers = offers_of(tools)
+    wanted = formats if isinstance(formats, str) else tuple(formats)
+    name = model or request.model
+    key = ("textcalls", wanted, name, policy, PATTERNS.changes)
+    settings = made_of(tools, key, lambda: _settings_for(tools, wanted, name, policy))
+    return None if settings is None else TextCallStage(settings, seed)
+
+
+def _settings_for(
+    tools: tuple[Tool, ...], formats: str | tuple[str, ...], model: str, policy: TailPolicy
+) -> StageSettings | None:
+    offers = Offers(tool for tool in tools if tool.kind in ("function", "custom"))
     if not offers:
         return None
-    wanted = formats if isinstance(formats, str) else tuple(formats)
-    looking = patterns_for(wanted, model or request.model)
-    return TextCallStage(
-        StageSettings(
-            offers=offers,
-            patterns=looking.patterns,
-            reasoning=looking.reasoning,
-            policy=policy,
-            seed=seed,
-        )
+    chosen = patterns_for(formats, model)
+    return StageSettings(
+        offers=offers, patterns=chosen.patterns, reasoning=chosen.reasoning, policy=policy
     )
 
 
 class TextCallStage:
     """Finds the calls in the text of one answer."""
 
-    def __init__(self, settings: StageSettings) -> None:
+    def __init__(self, settings: StageSettings, seed: str = "") -> None:
+        """`seed`: the calls found in this answer get ids made from it."""
         self._settings = settings
+        self._seed = seed
         self._numbers = count()
         self._choices: dict[int, ScannedChoice] = {}
         self._choice_of: dict[int, int] = {}  # the choice of each of the upstream's parts
@@ -324,7 +329,7 @@ class TextCallStage:
     def _choice(self, number: int) -> ScannedChoice:
         choice = self._choices.get(number)
         if choice is None:
-            seed = f"{self._settings.seed}#{number}.text"
+            seed = f"{self._seed}#{number}.text"
             choice = ScannedChoice(Tail(self._settings.policy), CallIds(seed))
             self._choices[number] = choice
         return choice
@@ -425,12 +430,12 @@ class TextCallStage:
 
     def _scan_reasoning(self, thoughts: ScannedText, text: str) -> None:
         found = thoughts.finder.feed(text)
-        thoughts.found += [one for one in found if not isinstance(one, TextFound | ThoughtFound)]
+        thoughts.found += [one for one in found if not isinstance(one, (TextFound, ThoughtFound))]
 
     def _take(self, text: ScannedText, found: list[Found]) -> list[Event]:
         passed = text.choice.tail.filter(found)
         if text.is_plain:
-            is_markup = any(isinstance(one, CallFound | ThoughtFound) for one in found)
+            is_markup = any(isinstance(one, (CallFound, ThoughtFound)) for one in found)
             if is_markup or len(passed) != len(found):
                 self._note_change(text)
         text.emitted += sum([len(one.text) for one in passed if isinstance(one, TextFound)])
@@ -468,7 +473,7 @@ class TextCallStage:
     def _take_from_reasoning(self, thoughts: ScannedText) -> list[Event]:
         """Return the events of the calls in ended reasoning, whose text was emitted unchanged."""
         rest = thoughts.finder.finish("stop")
-        rest = [one for one in rest if not isinstance(one, TextFound | ThoughtFound)]
+        rest = [one for one in rest if not isinstance(one, (TextFound, ThoughtFound))]
         return self._take(thoughts, [*thoughts.found, *rest])
 
     def _settle(self, text: ScannedText, reason: FinishReason) -> list[Event]:

@@ -22,7 +22,7 @@ from dragoman.textcalls.findings import (
 )
 
 
-class TailPolicy(Struct, frozen=True, kw_only=True):
+class TailPolicy(Struct, frozen=True, kw_only=True, cache_hash=True):
     """stop: `burst` lets further calls and white space pass, and the first other text ends the turn; `first` ends the turn
     after the first call; `never` lets it continue. suppress_tail: drop text after a call. max_calls: the most calls that
     pass; 0 lets all pass. dedup: drop a call with the name and arguments of an earlier call; calls then pass only when

@@ -206,7 +206,7 @@ class ToolCallParser:
             return self._take(_EVENT_CHANNEL, payload, None)
         if isinstance(payload, str):
             payload = replace_lone(payload).encode()
-        if isinstance(payload, bytes | bytearray):
+        if isinstance(payload, (bytes, bytearray)):
             return self._feed_bytes(bytes(payload))
         return self._route(payload, PayloadContext())
 
@@ -352,7 +352,7 @@ def parse_tool_calls(
     calls: list[ToolCall] = []
     if isinstance(source, str):
         source = replace_lone(source).encode()
-    if isinstance(source, bytes | bytearray) and not _is_json(bytes(source)):
+    if isinstance(source, (bytes, bytearray)) and not _is_json(bytes(source)):
         calls.extend(parser.feed(source))
     elif _is_one(source):
         calls.extend(parser.feed_whole(source))
@@ -376,7 +376,7 @@ def _is_json(data: bytes) -> bool:
 def _is_one(source: object) -> bool:
     """Whether the source is one document rather than many. An SDK's object is one, although it can be iterated."""
     return (
-        isinstance(source, bytes | bytearray | Mapping)
+        isinstance(source, (bytes, bytearray, Mapping))
         or hasattr(source, "model_dump")
         or not isinstance(source, Iterable)
     )

@@ -67,7 +67,7 @@ _decode_array = typed_decoder(list[Raw])
 def is_empty(payload: object) -> bool:
     """Whether the payload has nothing to read."""
     return payload is None or (
-        isinstance(payload, str | bytes | bytearray | Mapping | list | tuple) and not payload
+        isinstance(payload, (str, bytes, bytearray, Mapping, list, tuple)) and not payload
     )
 
 
@@ -79,9 +79,9 @@ def to_documents(payload: object) -> list[bytes]:
     """
     if isinstance(payload, str):
         payload = replace_lone(payload).encode()
-    if isinstance(payload, bytes | bytearray):
+    if isinstance(payload, (bytes, bytearray)):
         return _split(bytes(payload))
-    if isinstance(payload, list | tuple):
+    if isinstance(payload, (list, tuple)):
         return [_write(entry) for entry in cast("list[object]", payload) if not is_empty(entry)]
     return [_write(payload)]
 
@@ -132,12 +132,12 @@ def _write(value: object) -> bytes:
 def _plain(value: object, depth: int) -> object:
     if depth > _MAX_DEPTH:
         raise MalformedJson(f"expected a payload of at most {_MAX_DEPTH} levels, got more")
-    if value is None or isinstance(value, str | int | float):
+    if value is None or isinstance(value, (str, int, float)):
         return value
     if isinstance(value, Mapping):
         entries = cast("Mapping[object, object]", value)
         return {str(key): _plain(entry, depth + 1) for key, entry in entries.items()}
-    if isinstance(value, list | tuple):
+    if isinstance(value, (list, tuple)):
         return [_plain(entry, depth + 1) for entry in cast("list[object]", value)]
     return _plain(_dump(value), depth + 1)
 

@@ -8,8 +8,6 @@ written again.
 
 from collections.abc import Mapping
 
-from msgspec.structs import replace
-
 from dragoman._json import Raw, dumps_document
 from dragoman.core.aliases import NameMap
 from dragoman.core.fields import (
@@ -35,6 +33,7 @@ from dragoman.core.pairing import merge_turns, pair_results
 from dragoman.core.request_settings import (
     SettingTable,
     effort_from_budget,
+    make_request,
     note_include,
     put,
     request_fields,
@@ -155,7 +154,7 @@ def decode_request(body: bytes) -> Request:
     Raises:
         RequestRefused: the request is malformed; `param` says where.
     """
-    return _read_fields(present(request_fields(body)))
+    return _read_fields(request_fields(body))
 
 
 def _read_include_usage(fields: Fields, key: str) -> bool | None:
@@ -177,7 +176,6 @@ def _read_stop(fields: Fields, _key: str) -> tuple[str, ...]:
 SETTINGS = SettingTable(
     {
         "parallel_tool_calls": ("parallel_calls", ask_bool),
-        "stream": ("stream", ask_bool),
         "temperature": ("temperature", ask_number),
         "top_p": ("top_p", ask_number),
         "presence_penalty": ("presence_penalty", ask_number),
@@ -197,6 +195,7 @@ SETTINGS = SettingTable(
     },
     {
         "model": ("model", ask_text),
+        "stream": ("stream", ask_bool),
         "messages": ("turns", read_turns),
         "tools": ("tools", read_tools),
         LEGACY_TOOLS: ("tools", read_tools),
@@ -212,31 +211,26 @@ SETTINGS = SettingTable(
         "reasoning": ("reasoning", read_reasoning),
     },
 )
-MAPPED = SETTINGS.fields - {"max_completion_tokens"}
-"""Fields that `Request` has. It has `max_completion_tokens` too, but `extra` keeps which of the two names a client used."""
 
 
 def _read_fields(fields: Fields) -> Request:
     if "messages" not in fields:
         refuse("messages", "at least one message", None)
-    settings = SETTINGS.read(fields)
-    if "max_completion_tokens" in fields:
-        settings["max_tokens"] = ask_int(fields, "max_completion_tokens")
-    return replace(Request(extra=Extra("chat", _read_extra(fields))), **settings)
-
-
-def _read_extra(fields: Fields) -> dict[str, Raw]:
-    """Return the fields that `Request` does not have, and those that only some servers have and whose name must be kept."""
-    rest = without(fields, MAPPED)
-    if "max_completion_tokens" in fields and "max_tokens" in fields:
-        rest["max_tokens"] = fields["max_tokens"]
-    if "top_k" in fields:
+    settings, rest = SETTINGS.read(fields)
+    # The names of these are kept: only some servers have them, or their inner fields.
+    newer = ask_int(fields, "max_completion_tokens")
+    if newer is not None:
+        settings["max_tokens"] = newer
+        rest["max_completion_tokens"] = fields["max_completion_tokens"]
+        if "max_tokens" in fields:
+            rest["max_tokens"] = fields["max_tokens"]
+    if "top_k" in settings:
         rest["top_k"] = fields["top_k"]
     if "stream_options" in fields:
         unknown = without(read_present(fields["stream_options"]), ("include_usage",))
         if unknown:
             rest["stream_options"] = join_object(unknown)
-    return rest
+    return make_request(extra=Extra("chat", present(rest) if rest else rest), **settings)
 
 
 def encode_request(
@@ -252,9 +246,10 @@ def encode_request(
     book = LossBook(LOSSES, policy)
     own = dict(own_fields("chat", request.extra))
     is_own = request.extra is not None and request.extra.dialect == "chat"
-    if not is_own:
+    if not is_own and request.extra is not None and request.extra.fields:
         note_request_fields(book, request.extra)
-    note_namespaces(book, request.namespaces, note_foreign)
+    if request.namespaces:
+        note_namespaces(book, request.namespaces, note_foreign)
     paired, pairing = pair_turns(request)
     turns, merging = merge_turns(paired)
     used = [
@@ -268,24 +263,19 @@ def encode_request(
     tools = ToolWriter(names, target, book, is_own=is_own)
     fields: dict[str, object] = {"model": request.model, "messages": messages.write(turns)}
     fields |= tools.write(request.tools, request.tool_choice)
-    settings = SETTINGS.write(request)
-    if "tools" not in fields and LEGACY_TOOLS not in fields:
-        settings.pop("parallel_tool_calls", None)
-    if not is_own:
-        _settle_foreign(request, settings, book)
-    fields |= settings
-    fields |= _write_stream(request, own, is_own=is_own)
-    fields |= _write_limits(request, own, target)
-    fields |= _write_sampling(request, own, book)
+    _write_settings(request, own, target, fields, book, is_own=is_own)
     if request.response_format is not None:
         fields |= write_format(request.response_format, book)
     if request.reasoning is not None:
         fields |= write_reasoning(request.reasoning, book)
     if request.previous_id is not None:
         book.note("previous_response", "previous_response_id", request.previous_id)
-    note_include(request, book)
+    if request.include:
+        note_include(request, book)
     repairs = (*pairing, *merging, *messages.repairs, *tools.repairs)
-    return EncodedRequest(dumps_document(fields | own), names, book.losses, repairs)
+    if own:
+        fields |= own
+    return EncodedRequest(dumps_document(fields), names, book.losses, repairs)
 
 
 def pair_turns(request: Request) -> tuple[tuple[Turn, ...], tuple[Repair, ...]]:
@@ -293,37 +283,49 @@ def pair_turns(request: Request) -> tuple[tuple[Turn, ...], tuple[Repair, ...]]:
     return pair_results(request.turns)
 
 
-def _write_stream(request: Request, own: dict[str, Raw], *, is_own: bool) -> dict[str, object]:
+def _write_settings(
+    request: Request,
+    own: dict[str, Raw],
+    target: Target,
+    fields: dict[str, object],
+    book: LossBook,
+    *,
+    is_own: bool,
+) -> None:
+    """Write the settings into `fields`. What is written in place of a field of `own` is removed there."""
+    settings = SETTINGS.write(request)
+    if "tools" not in fields and LEGACY_TOOLS not in fields:
+        settings.pop("parallel_tool_calls", None)
+    if not is_own:
+        _settle_foreign(request, settings, book)
+    fields |= settings
+    if request.stream is not None:
+        fields["stream"] = request.stream
+    options = _stream_options(request, own, is_own=is_own)
+    if options:
+        fields["stream_options"] = options
+    if request.max_tokens is not None:
+        # Nearly every server reads `max_tokens`; OpenAI's reasoning models require the newer name. A client's newer
+        # name is kept, whatever the target reads by default.
+        newer = own.pop("max_completion_tokens", None)
+        name = target.max_tokens_field if newer is None else "max_completion_tokens"
+        fields[name] = request.max_tokens
+    if request.stop:
+        fields["stop"] = request.stop[0] if len(request.stop) == 1 else request.stop
+    if request.top_k is not None and (
+        own.pop("top_k", None) is not None or book.note("top_k", "top_k") == "carry"
+    ):
+        fields["top_k"] = request.top_k
+
+
+def _stream_options(request: Request, own: dict[str, Raw], *, is_own: bool) -> dict[str, object]:
     options: dict[str, object] = {**read_present(own.pop("stream_options", None))} if own else {}
     if request.include_usage is not None:
         options["include_usage"] = request.include_usage
     elif request.stream and not is_own:
         # The other dialects always report usage; Chat does so only on request.
         options["include_usage"] = True
-    return {"stream_options": options} if options else {}
-
-
-def _write_limits(request: Request, own: dict[str, Raw], target: Target) -> dict[str, object]:
-    """Write the limit. Nearly every server reads `max_tokens`; OpenAI's reasoning models require the newer name.
-
-    A client's newer name is kept, whatever the target reads by default.
-    """
-    if request.max_tokens is None:
-        return {}
-    newer = own.pop("max_completion_tokens", None)
-    field = target.max_tokens_field if newer is None else "max_completion_tokens"
-    return {field: request.max_tokens}
-
-
-def _write_sampling(request: Request, own: dict[str, Raw], book: LossBook) -> dict[str, object]:
-    stated: dict[str, object] = {}
-    if request.stop:
-        stated["stop"] = request.stop[0] if len(request.stop) == 1 else request.stop
-    if request.top_k is not None and (
-        own.pop("top_k", None) is not None or book.note("top_k", "top_k") == "carry"
-    ):
-        stated["top_k"] = request.top_k
-    return stated
+    return options
 
 
 def _settle_foreign(request: Request, settings: dict[str, object], book: LossBook) -> None:

@@ -15,6 +15,7 @@ from dragoman.core.fields import (
     ask_text,
     extra_of,
     is_object,
+    is_present,
     join_object,
     need_object,
     need_text,
@@ -51,20 +52,19 @@ _MARK = Extra("chat", {LEGACY_TOOLS: Raw(b"true")})
 
 def is_legacy(tool: Tool) -> bool:
     """Whether the client offered a tool in `functions`, the older form of `tools`, and expects that form of answer."""
-    return LEGACY_TOOLS in own_fields("chat", tool.extra)
+    return tool.extra is not None and LEGACY_TOOLS in own_fields("chat", tool.extra)
 
 
 def read_tools(fields: Fields, _key: str) -> tuple[Tool, ...]:
     """Read `tools` and `functions`. Raises RequestRefused for a tool that cannot be read."""
+    tools = read_list(fields["tools"]) if "tools" in fields else CachedTools()
+    if LEGACY_TOOLS not in fields:
+        return tools
     legacy = [
         _read_legacy(_object(raw, f"{LEGACY_TOOLS}[{index}]"), f"{LEGACY_TOOLS}[{index}]")
         for index, raw in enumerate(ask_list(fields, LEGACY_TOOLS) or ())
     ]
-    value = fields.get("tools")
-    if value is None:
-        return tuple(legacy)
-    tools = read_list(value)
-    return (*legacy, *tools) if legacy else tools
+    return (*legacy, *tools)
 
 
 @remembered
@@ -78,8 +78,9 @@ def read_list(value: Raw) -> CachedTools:
 
 def read_choice(fields: Fields, name: str) -> ToolChoice | None:
     """Read the tool choice in this field. Raises RequestRefused for an unknown choice."""
-    value = None if name == LEGACY_CHOICE and "tool_choice" in fields else fields.get(name)
-    if value is None:
+    value = fields[name]
+    is_replaced = name == LEGACY_CHOICE and is_present(fields.get("tool_choice"))
+    if is_replaced or not is_present(value):
         return None
     mode = read_fragment(value)
     if mode is None:

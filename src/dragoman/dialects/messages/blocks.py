@@ -114,7 +114,7 @@ def content_from_wire(content: Raw | None) -> tuple[Text | Media | Opaque, ...]:
     for whole in entries:
         block = read_object(whole)
         part = part_from_block(block, whole)
-        if not isinstance(part, Text | Media | Opaque):
+        if not isinstance(part, (Text, Media, Opaque)):
             part = Opaque(dialect="messages", type=type_of(block), raw=whole)
         parts.append(part)
     return tuple(parts)

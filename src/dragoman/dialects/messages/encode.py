@@ -350,7 +350,7 @@ class BlockWriter:
             self._prefix = self._head("thinking_delta", "thinking")
             return out
         own = own_fields(
-            "messages", self._header.extra if isinstance(self._header, Text | Refusal) else None
+            "messages", self._header.extra if isinstance(self._header, (Text, Refusal)) else None
         )
         out = self._open({"type": "text", "text": "", **own})
         self._prefix = self._head("text_delta", "text")
@@ -518,7 +518,7 @@ class MessagesEncoder:
         """See `codec.StreamEncoder`. The client has seen blocks open that the encoder would open with their first text."""
         for event in seen:
             self.encode(event)
-            if isinstance(event, PartStarted) and isinstance(event.header, Text | Reasoning):
+            if isinstance(event, PartStarted) and isinstance(event.header, (Text, Reasoning)):
                 self._blocks.open()
         self._begun(is_needed=False)
 

@@ -12,7 +12,6 @@ Settings of other dialects have an effort, which becomes a budget of tokens.
 from collections.abc import Mapping
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from dragoman._json import Raw, dumps_document, raw
 from dragoman.core.aliases import NameMap
@@ -38,6 +37,7 @@ from dragoman.core.pairing import merge_turns, pair_results
 from dragoman.core.request_settings import (
     SettingTable,
     budget_from_effort,
+    make_request,
     note_include,
     request_fields,
     unsaid_noter,
@@ -271,16 +271,24 @@ SETTINGS = SettingTable(
         "metadata": ("user", _read_user),
         "service_tier": ("service_tier", _read_tier),
     },
+    apart=("messages", "system", "output_format"),
 )
 
 
 def _read_fields(fields: Fields) -> Request:
-    settings = SETTINGS.read(fields)
+    settings, rest = SETTINGS.read(fields)
     if "output_config" in fields or "output_format" in fields:
         settings["response_format"] = read_format(fields)
     if "tool_choice" in fields:
         settings["parallel_calls"] = read_parallel(fields)
-    return replace(Request(turns=read_turns(fields), extra=_extra(fields)), **settings)
+    for key in ("metadata", "output_config"):
+        unknown = without(read_present(fields[key]), MAPPED_FIELDS[key]) if key in fields else None
+        if unknown:
+            rest[key] = raw(unknown)
+    extra = present(rest)
+    return make_request(
+        turns=read_turns(fields), extra=Extra("messages", extra) if extra else None, **settings
+    )
 
 
 def encode_request(
@@ -341,15 +349,6 @@ def pair_turns(request: Request) -> tuple[tuple[Turn, ...], tuple[Repair, ...]]:
     return pair_results(request.turns, continues=_continues(own_fields("messages", request.extra)))
 
 
-def _extra(fields: Fields) -> Extra | None:
-    rest = present(without(fields, MAPPED_FIELDS["request"]))
-    for key in ("metadata", "output_config"):
-        unknown = without(read_present(fields[key]), MAPPED_FIELDS[key]) if key in fields else None
-        if unknown:
-            rest[key] = raw(unknown)
-    return Extra("messages", rest) if rest else None
-
-
 def asks_for_thread(request: Request) -> bool:
     """Whether the client uses a message thread, which leaves the history to the server."""
     return "thread" in own_fields("messages", request.extra)
@@ -395,7 +394,7 @@ def _sampling(request: Request, plan: ThinkingPlan, book: LossBook) -> Block:
 
 
 def _is_allowed_while_thinking(key: str, value: object) -> bool:
-    is_high = isinstance(value, int | float) and value >= 0.95
+    is_high = isinstance(value, (int, float)) and value >= 0.95
     return (key == "temperature" and value == 1) or (key == "top_p" and is_high)
 
 

@@ -62,7 +62,7 @@ class MessagesCheck:
 
     def take(self, events: Sequence[Event]) -> None:
         for event in events:
-            if isinstance(event, PartStarted | PartEnded | Completed):
+            if isinstance(event, (PartStarted, PartEnded, Completed)):
                 self._ahead -= 1
             if isinstance(event, PartEnded):
                 self._awaits_end = False

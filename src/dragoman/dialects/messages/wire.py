@@ -190,26 +190,6 @@ _CACHED_CALL = frozenset({"type", "id", "name", "input", "cache_control"})
 _SERVER_RESULT = frozenset({"type", "tool_use_id", "content", "cache_control"})
 
 MAPPED_FIELDS: Mapping[str, frozenset[str]] = {
-    "request": frozenset(
-        {
-            "model",
-            "messages",
-            "system",
-            "max_tokens",
-            "metadata",
-            "output_config",
-            "output_format",
-            "service_tier",
-            "stop_sequences",
-            "stream",
-            "temperature",
-            "thinking",
-            "tool_choice",
-            "tools",
-            "top_k",
-            "top_p",
-        }
-    ),
     "request.message": frozenset({"role", "content"}),
     "metadata": frozenset({"user_id"}),
     "output_config": frozenset({"effort", "format"}),

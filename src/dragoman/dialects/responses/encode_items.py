@@ -569,7 +569,7 @@ class ItemStream:
 
     def output(self, event: OutputDelta) -> bytes:
         stream = self._about(event.part)
-        if isinstance(stream, _WholeStream | _CallStream) and stream.type.startswith("shell_call"):
+        if isinstance(stream, (_WholeStream, _CallStream)) and stream.type.startswith("shell_call"):
             fields: JsonObject = {
                 **stream.place,
                 "command_index": 0,
@@ -584,7 +584,7 @@ class ItemStream:
         """Write the progress of the open part's tool, if the vendor has a name for the stage."""
         standing = None if event.part is None else self._standing.get(event.part)
         stream = self._open if standing is None else standing
-        if not isinstance(stream, _CallStream | _WholeStream) or stream.part != event.part:
+        if not isinstance(stream, (_CallStream, _WholeStream)) or stream.part != event.part:
             return b""
         if event.stage == CALLING and isinstance(stream, _CallStream) and stream.is_hosted:
             self._standing[stream.part] = stream

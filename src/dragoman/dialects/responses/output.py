@@ -183,13 +183,13 @@ class OutputReader:
             self.calls.open_inner(item, fields)
             return
         part = read_content(entry, fields, item_id=item.id, item_extra=item.extra)
-        if isinstance(part, Text | Refusal):
+        if isinstance(part, (Text, Refusal)):
             self.text(item, index, part).early = part.text
 
     def close_part(self, item: Item, index: int, entry: Raw) -> None:
         """Handle `content_part.done`."""
         part = read_content(entry, read_object(entry), item_id=item.id, item_extra=item.extra)
-        if isinstance(part, Text | Refusal):
+        if isinstance(part, (Text, Refusal)):
             self.close_text(self.text(item, index, part), part.text, part)
 
     def close_text(self, text: OpenText, whole: str, value: Text | Refusal | None = None) -> None:
@@ -210,7 +210,7 @@ class OutputReader:
                 inner += 1
                 continue
             value = read_content(entry, part, item_id=item.id, item_extra=item.extra)
-            if isinstance(value, Text | Refusal):
+            if isinstance(value, (Text, Refusal)):
                 self._inspect_text(item, value, part)
                 self.close_text(self.text(item, number, value), value.text, value)
             else:

@@ -30,6 +30,7 @@ from dragoman.core.pairing import is_paired, pair_results
 from dragoman.core.request_settings import (
     SettingTable,
     effort_from_budget,
+    make_request,
     put,
     settle_user,
     unsaid_noter,
@@ -101,8 +102,12 @@ def read_reasoning(fields: Fields, _key: str) -> ReasoningSettings | None:
     )
 
 
-def _write_settings(request: Request, book: LossBook, *, is_native: bool) -> JsonObject:
+def _write_settings(
+    request: Request, own: Fields, book: LossBook, *, is_native: bool
+) -> JsonObject:
     out = SETTINGS.write(request)
+    if request.stream is not None:
+        out["stream"] = request.stream
     if not is_native:
         if request.max_tokens is not None:
             out["max_output_tokens"] = _max_tokens(request.max_tokens, book)
@@ -110,10 +115,12 @@ def _write_settings(request: Request, book: LossBook, *, is_native: bool) -> Jso
             put(out, "user", settle_user(request, book))
         if request.service_tier is not None:
             put(out, "service_tier", _service_tier(request.service_tier, book))
-    put(out, "text", _text(request, book))
+    if request.response_format is not None or request.verbosity is not None or "text" in own:
+        put(out, "text", _text(request, own, book))
     if request.reasoning is not None:
         put(out, "reasoning", _reasoning(request.reasoning, book))
-    return out | _write_state(request, is_native=is_native)
+    _write_state(request, out, is_native=is_native)
+    return out
 
 
 def _max_tokens(limit: int, book: LossBook) -> int:
@@ -123,7 +130,7 @@ def _max_tokens(limit: int, book: LossBook) -> int:
     return MIN_OUTPUT_TOKENS
 
 
-def _text(request: Request, book: LossBook) -> JsonObject | None:
+def _text(request: Request, own: Fields, book: LossBook) -> JsonObject | None:
     out: JsonObject = {}
     form = request.response_format
     if form is not None:
@@ -133,7 +140,6 @@ def _text(request: Request, book: LossBook) -> JsonObject | None:
             out["format"] = written
     if request.verbosity is not None:
         out["verbosity"] = request.verbosity
-    own = own_fields("responses", request.extra)
     if "text" in own:
         out.update(read_object(own["text"]))
     return out or None
@@ -178,8 +184,8 @@ def _service_tier(tier: str, book: LossBook) -> str | None:
     return _SERVICE_TIERS.get(tier)
 
 
-def _write_state(request: Request, *, is_native: bool) -> JsonObject:
-    """Return `store` and `include`. Other dialects store nothing, so `store` is false for their requests."""
+def _write_state(request: Request, out: JsonObject, *, is_native: bool) -> None:
+    """Write `store` and `include`. Other dialects store nothing, so `store` is false for their requests."""
     store = request.store if is_native else bool(request.store)
     include = list(request.include)
     thinks = request.reasoning
@@ -192,12 +198,9 @@ def _write_state(request: Request, *, is_native: bool) -> JsonObject:
         include.append(ENCRYPTED)
     if request.logprobs and LOGPROBS not in include:
         include.append(LOGPROBS)
-    out: JsonObject = {}
-    if store is not None:
-        out["store"] = store
+    put(out, "store", store)
     if include:
         out["include"] = include
-    return out
 
 
 _note_unsaid = unsaid_noter(
@@ -240,7 +243,6 @@ def _read_include(fields: Fields, key: str) -> tuple[str, ...]:
 SETTINGS = SettingTable(
     {
         "parallel_tool_calls": ("parallel_calls", ask_bool),
-        "stream": ("stream", ask_bool),
         "max_output_tokens": ("max_tokens", ask_int),
         "temperature": ("temperature", ask_number),
         "top_p": ("top_p", ask_number),
@@ -255,51 +257,41 @@ SETTINGS = SettingTable(
     },
     {
         "model": ("model", ask_text),
+        "stream": ("stream", ask_bool),
         "tool_choice": ("tool_choice", read_choice),
         "reasoning": ("reasoning", read_reasoning),
         "include": ("include", _read_include),
     },
+    apart=("instructions", "input", "tools", "text"),
 )
-_FIELDS = SETTINGS.fields | {"instructions", "input", "tools", "text"}
-
-
 _NOTHING = DeclaredTools()
 
 
 def _read_fields(fields: Fields) -> Request:
     history = read_history(fields.get("input"))
     declared = read_declared(fields["tools"]) if "tools" in fields else _NOTHING
-    settings = SETTINGS.read(fields)
-    if LOGPROBS in read_texts(fields.get("include")):
+    settings, rest = SETTINGS.read(fields)
+    if "include" in settings and LOGPROBS in read_texts(fields["include"]):
         settings["logprobs"] = True
-    text = ask_object(fields, "text") or {}
+    text = ask_object(fields, "text")
     if text:
         settings["response_format"] = read_format(text)
         settings["verbosity"] = ask_text(text, "verbosity", "text")
-    request = Request(
-        turns=(*_instructions(fields), *history.turns),
+        unknown = without(text, ("format", "verbosity"))
+        if unknown:
+            rest["text"] = Raw(dumps(unknown))
+    instructions = ask_text(fields, "instructions")
+    turns = history.turns
+    if instructions is not None:
+        turns = (Turn(role="system", parts=(Text(text=instructions),), head=True), *turns)
+    return make_request(
+        turns=turns,
         # If nothing is added, keep the same list: it may be a cached one.
         tools=(*declared.tools, *history.tools) if history.tools else declared.tools,
         namespaces=(*declared.namespaces, *history.namespaces),
-        extra=_extra(fields, text),
+        extra=Extra("responses", rest),  # never None: it marks the dialect of the request
+        **settings,
     )
-    return replace(request, **settings)
-
-
-def _extra(fields: Fields, text: Fields) -> Extra:
-    """Never None: it marks the dialect of the request."""
-    extra = without(fields, _FIELDS)
-    rest = without(text, ("format", "verbosity"))
-    if rest:
-        extra["text"] = Raw(dumps(rest))
-    return Extra("responses", extra)
-
-
-def _instructions(fields: Fields) -> tuple[Turn, ...]:
-    text = ask_text(fields, "instructions")
-    if text is None:
-        return ()
-    return (Turn(role="system", parts=(Text(text=text),), head=True),)
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------
@@ -317,8 +309,9 @@ def encode_request(
     """
     book = LossBook(LOSSES, policy)
     is_native = request.extra is not None and request.extra.dialect == "responses"
-    shared: Fields = {} if is_native else _shared_fields(request.extra)
-    if not is_native:
+    shared: Fields = {}
+    if not is_native and request.extra is not None and request.extra.fields:
+        shared = _shared_fields(request.extra)
         note_request_fields(book, request.extra, shared)
     turns, repairs = pair_turns(request)
     names = NameMap.build(request.tools, _used(turns), target.names, flatten=False)
@@ -332,10 +325,10 @@ def encode_request(
         body["tools"] = tools
     if request.tool_choice is not None:
         body["tool_choice"] = write_choice(request.tool_choice, names, book)
-    body |= _write_settings(request, book, is_native=is_native)
+    own = request.extra.fields if is_native and request.extra is not None else {}
+    body |= _write_settings(request, own, book, is_native=is_native)
     _note_absent(request, book)
     body |= shared
-    own = own_fields("responses", request.extra)
     if own:
         body |= {key: own[key] for key in own if key not in body and key != "text"}
     return EncodedRequest(dumps(body), names, book.losses, repairs)
@@ -379,9 +372,9 @@ def _continues(request: Request) -> bool:
     return request.previous_id is not None or bool(stored) or references
 
 
-def _shared_fields(extra: Extra | None) -> Fields:
+def _shared_fields(extra: Extra) -> Fields:
     """Return the fields of a Chat request that this API has too, with the same values."""
-    if extra is None or extra.dialect != "chat" or not extra.fields:
+    if extra.dialect != "chat":
         return {}
     return {name: extra.fields[name] for name in _SHARED if name in extra.fields}
 

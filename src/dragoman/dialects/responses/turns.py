@@ -130,7 +130,7 @@ class InputItemWriter:
         run: list[object] = []
         for part in turn.parts:
             self._inspect_part(part, turn, where)
-            if isinstance(part, Text | Refusal | Media) or _is_content(part):
+            if isinstance(part, (Text, Refusal, Media)) or _is_content(part):
                 content = self._content(turn, part, where)
                 if content is not None:
                     run.append(content)

@@ -112,7 +112,7 @@ class ResponsesCheck:
         for event in events:
             if isinstance(event, PartStarted):
                 self._awaits_part = False
-            elif isinstance(event, ReasoningDelta | PartEnded):
+            elif isinstance(event, (ReasoningDelta, PartEnded)):
                 self._awaits_thought = False
 
     def plain(self, raw: bytes, count: int) -> bytes | None:  # noqa: ARG002 -- other dialects need it
@@ -281,7 +281,7 @@ def _is_usable(item: UsableItem, *, is_done: bool) -> bool:
 
 
 def _is_delta(event: Event) -> bool:
-    return isinstance(event, TextDelta | ReasoningDelta | InputDelta)
+    return isinstance(event, (TextDelta, ReasoningDelta, InputDelta))
 
 
 def _look_at_failure(event: UsableEvent) -> FrameVerdict:

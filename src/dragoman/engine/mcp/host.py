@@ -178,7 +178,7 @@ def _text(schema: _Schema, key: str) -> str:
 
 
 def _bound(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
 def read_value(field: Field, text: str) -> object:

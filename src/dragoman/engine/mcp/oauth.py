@@ -406,7 +406,7 @@ class _Storage(TokenStorage):
             tokens = OAuthToken.model_validate(self._kept["tokens"])
         except (KeyError, ValueError):
             return None
-        self.context.token_expiry_time = float(ends) if isinstance(ends, int | float) else None
+        self.context.token_expiry_time = float(ends) if isinstance(ends, (int, float)) else None
         return tokens
 
     def _save(self) -> None:

@@ -318,7 +318,7 @@ class McpConnection:
         if isinstance(error, MCPError):
             status = f" (HTTP status {self.ending.status})" if self.ending.status else ""
             return f"refused: {self._words(error)}{status}{self._about_login()}", ""
-        if isinstance(error, OSError | ConnectError | ConnectTimeout):
+        if isinstance(error, (OSError, ConnectError, ConnectTimeout)):
             return "cannot be reached", self._words(error)  # the error names addresses
         return f"failed: {type(error).__name__}: {self._words(error)}", ""
 

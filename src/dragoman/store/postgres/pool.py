@@ -150,7 +150,7 @@ def translated(error: psycopg.Error | OSError) -> StoreError:
     state = getattr(error, "sqlstate", None)
     code = type(error).__name__ if state is None else f"{type(error).__name__}, {state}"
     made: StoreError
-    if isinstance(error, errors.UndefinedTable | errors.UndefinedColumn | errors.DataCorrupted):
+    if isinstance(error, (errors.UndefinedTable, errors.UndefinedColumn, errors.DataCorrupted)):
         made = StoreDamaged(f"expected the tables of this version in the database ({code})")
     else:
         made = StoreUnavailable(f"expected the database to execute a statement, it failed ({code})")

@@ -280,7 +280,7 @@ def _join(turns: list[Turn], turn: Turn) -> None:
 
 def becomes_text(part: Part) -> bool:
     """Return whether a part is a call or a result that becomes text."""
-    return isinstance(part, Call | Result) and part.executor == "client"
+    return isinstance(part, (Call, Result)) and part.executor == "client"
 
 
 class _TurnWriter:

@@ -374,7 +374,7 @@ def _headers(line: bytes) -> Iterator[tuple[str, str]]:
     limits = _table(_table(_read(line).get("params")).get("rateLimits"))
     for window in ("primary", "secondary"):
         for key, value in _table(limits.get(window)).items():
-            if key in _NAMES and isinstance(value, int | float):
+            if key in _NAMES and isinstance(value, (int, float)):
                 yield (
                     f"x-codex-{window}-{_NAMES[key]}",
                     f"{value:g}" if key == "usedPercent" else str(value),

@@ -126,7 +126,7 @@ def _middle(events: Sequence[Event]) -> int:
     written = [
         index
         for index, event in enumerate(events)
-        if isinstance(event, PartStarted | TextDelta | ReasoningDelta | InputDelta)
+        if isinstance(event, (PartStarted, TextDelta, ReasoningDelta, InputDelta))
         and event.part == last
     ]
     return written[len(written) // 2] + 1 if written else 1
@@ -169,7 +169,7 @@ def _interleave(written: Sequence[tuple[Event, bytes]]) -> list[bytes]:
     before: list[bytes] = []
     after: list[bytes] = []
     for event, data in written:
-        part = event.part if isinstance(event, PartStarted | InputDelta | PartEnded) else -1
+        part = event.part if isinstance(event, (PartStarted, InputDelta, PartEnded)) else -1
         if part in hands:
             hands[part].append(data)
         else:

@@ -40,7 +40,7 @@ def types_of(schema: Schema) -> list[str]:
 def number_in(schema: Schema, keyword: str) -> float | None:
     """The number of a keyword, if it is a usable number. JSON's `true` is not."""
     value = schema.get(keyword)
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     return value if abs(value) < MAX_NUMBER else None
 

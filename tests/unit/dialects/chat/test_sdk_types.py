@@ -78,7 +78,7 @@ def test_every_field_of_an_answer_has_a_home(
     "params", [CompletionCreateParamsNonStreaming, CompletionCreateParamsStreaming]
 )
 def test_every_field_of_a_request_has_a_home(params: type) -> None:
-    assert set(get_type_hints(params)) <= request.MAPPED | REQUEST
+    assert set(get_type_hints(params)) <= request.SETTINGS.fields | REQUEST
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from anthropic.types.shared import ErrorObject
 from pydantic import BaseModel
 
 from dragoman.dialects.messages import decode_error
+from dragoman.dialects.messages.request import SETTINGS
 from dragoman.dialects.messages.wire import (
     DELTA_FIELDS,
     EVENTS,
@@ -156,7 +157,8 @@ def types_of(union: Any) -> dict[str, list[Any]]:
 
 
 def unknown_fields(kind: Any, table: str) -> set[str]:
-    known = MAPPED_FIELDS.get(table, frozenset()) | EXTRA_FIELDS.get(table, frozenset())
+    mapped = SETTINGS.fields if table == "request" else MAPPED_FIELDS.get(table, frozenset())
+    known = mapped | EXTRA_FIELDS.get(table, frozenset())
     return set(fields_of(kind)) - known
 
 
