@@ -20,6 +20,7 @@ from itertools import chain
 from dragoman._json import shape_of
 from dragoman.errors import RequestRefused
 from dragoman.model.request import Request
+from dragoman.offload import LARGE
 
 _Headers = tuple[tuple[bytes, bytes], ...]
 
@@ -99,8 +100,13 @@ def check_json(body: bytes, *, max_depth: int, max_values: int) -> None:
         RequestRefused: the JSON nests deeper than `max_depth`.
         BodyTooLarge: the JSON has more values than `max_values`.
     """
-    # Most requests have fewer brackets than `max_depth` allows, even counting those inside strings: one fast count shows that.
-    opened = body.count(b"{") + body.count(b"[")
+    # Most requests have fewer brackets than `max_depth` allows, even counting those inside strings.
+    if len(body) < LARGE:
+        # A split copies the body, but finds a bracket many bytes at a time: a count takes 2 % of a small request.
+        most = max_depth + 1
+        opened = len(body.split(b"{", most)) + len(body.split(b"[", most)) - 2
+    else:
+        opened = body.count(b"{") + body.count(b"[")
     # A value takes at least two bytes: itself and its separator.
     if opened <= max_depth and (
         len(body) < 2 * max_values or opened + body.count(b",") < max_values

@@ -139,12 +139,16 @@ _DEFAULT_POLICY = TailPolicy()
 
 
 class StageSettings(Struct, frozen=True, kw_only=True):
-    """What a stage looks for. reasoning: the patterns that also count in a reasoning channel, whose text is kept."""
+    """What a stage looks for. reasoning: the patterns that also count in a reasoning channel, whose text is kept.
+
+    openers: those of the patterns, if they are prepared already.
+    """
 
     offers: Offers
     patterns: tuple[TextPattern, ...]
     reasoning: tuple[TextPattern, ...] = ()
     policy: TailPolicy = _DEFAULT_POLICY
+    openers: Openers | None = None
 
 
 def stage_for(
@@ -184,7 +188,11 @@ def _settings_for(
         return None
     chosen = patterns_for(formats, model)
     return StageSettings(
-        offers=offers, patterns=chosen.patterns, reasoning=chosen.reasoning, policy=policy
+        offers=offers,
+        patterns=chosen.patterns,
+        reasoning=chosen.reasoning,
+        policy=policy,
+        openers=openers_of(chosen.patterns, offers),
     )
 
 
@@ -204,7 +212,7 @@ class TextCallStage:
         self._open: set[int] = set()  # parts that are not scanned and have not ended
         # Structured calls that may repeat one from the text: the calls to compare with, and their events so far.
         self._held_calls: dict[int, tuple[list[Call], list[Event]]] = {}
-        self._openers = openers_of(settings.patterns, settings.offers)
+        self._openers = settings.openers or openers_of(settings.patterns, settings.offers)
         self.begins_in = self._openers.begins_in
         self.begins = self._openers.begins
         self.problems: list[Problem] = []
