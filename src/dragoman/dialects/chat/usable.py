@@ -1,9 +1,10 @@
 """Decides which chunks every client can use unchanged.
 
-A usable stream has the envelope (`id`, `object`, `created`, `model`) on every chunk, a role in the first delta of a
-choice, an index on every call, id, type and name of a call in its first delta, strings for arguments, calls one after
-the other, and one known finish per choice. All clients accept null or absent content, repeated ids, empty names in later
-deltas, usage in any chunk, `event:` lines and comments.
+A usable stream has the envelope (`id`, `object`, `created`, `model`) on every chunk, `finish_reason` in every choice (null
+until the finish, as OpenAI's schema requires), a role in the first delta of a choice, an index on every call, id, type and
+name of a call in its first delta, strings for arguments, calls one after the other, and one known finish per choice. All
+clients accept null or absent content, repeated ids, empty names in later deltas, usage in any chunk, `event:` lines and
+comments.
 """
 
 from collections.abc import Sequence
@@ -32,6 +33,7 @@ _LEGACY_FINISHES = frozenset({"stop", "length", "function_call", "content_filter
 _BLANK = b"\n\n"
 _CHOICES = b'"choices"'
 _NO_CHOICES = b'"choices":[]}'
+_FINISH = b'"finish_reason":'  # with the colon: a text may be exactly these letters
 _UNKNOWN_HEAD = b"\0"  # no frame begins with it
 
 
@@ -78,6 +80,8 @@ class ChatCheck:
                 self._ahead -= 1
 
     def plain(self, raw: bytes, count: int) -> bytes | None:
+        if (_FINISH not in raw) if count == 1 else raw.count(_FINISH) < count:
+            return None
         if not raw.startswith(self._head):
             first = self._learn(raw if count == 1 else raw[: raw.index(_BLANK) + len(_BLANK)])
             if count == 1 or first is None:
