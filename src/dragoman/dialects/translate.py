@@ -1,6 +1,6 @@
 """From one dialect to another: decoder, restorer, serializer and encoder in a row. No I/O.
 
-    source bytes → StreamDecoder → [Restorer] → Serializer → StreamEncoder → target bytes
+    source bytes → StreamDecoder → [StopStage] → [Restorer] → Serializer → StreamEncoder → target bytes
 
 A body takes the same path and is folded to the whole answer; a regular body is read to the whole answer at once
 (`read_answer`).
@@ -26,6 +26,7 @@ from dragoman.dialects.codec import (
 )
 from dragoman.dialects.registry import codec, upstream_codec
 from dragoman.dialects.staging import Stage
+from dragoman.dialects.stop_sequences import stop_stage
 from dragoman.dialects.stream_decoder import Step, StreamDecoder
 from dragoman.model.events import Event, InputDelta, TextDelta
 from dragoman.model.outcome import ErrorInfo, Loss, LossAction, Outcome, Problem
@@ -135,8 +136,9 @@ def make_encoder(dialect: str, context: EncodeContext = _NO_ENCODE) -> SerialEnc
 class StreamTranslator:
     """Writes a stream of one dialect in another, event by event.
 
-    `names` comes from `translate_request` for the request that this stream answers: it maps the names and forms that the
-    upstream got back to the client's own.
+    `names` and `stop` come from `translate_request` for the request that this stream answers. `names` maps the names and
+    forms that the upstream got back to the client's own. The answer is cut at the first of the sequences `stop`; then
+    `is_over` becomes true, and the source need not be read any further.
     """
 
     def __init__(
@@ -147,12 +149,20 @@ class StreamTranslator:
         decode: DecodeContext = _NO_DECODE,
         encode: EncodeContext = _NO_ENCODE,
         names: NameMap | None = None,
+        stop: Sequence[str] = (),
     ) -> None:
         self._decoder = make_decoder(source, decode)
-        self._restore = Restorer(names).feed if names is not None else None
+        self._stops = stop_stage(stop)
+        change = change_of(names, None if self._stops is None else self._stops.feed)
+        self._change = change.feed if isinstance(change, Restorer) else change
         self._encoder = make_encoder(target, encode)
         self._encode = self._encoder.dialect.encode
         self._serializer = self._encoder.serializer
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the answer has ended: what the source still has is no part of it."""
+        return self._decoder.is_over or (self._stops is not None and self._stops.is_over)
 
     @property
     def problems(self) -> tuple[Problem, ...]:
@@ -167,21 +177,23 @@ class StreamTranslator:
     def feed(self, data: bytes) -> bytes:
         """Return the target's bytes for the frames that end in `data`."""
         events = self._decoder.events(data)
-        if len(events) == 1 and self._restore is None and self._serializer.is_idle:
+        if len(events) == 1 and self._change is None and self._serializer.is_idle:
             event = events[0]
             if type(event) in PASSING:
                 return self._encode(event)  # nearly every read of a token stream
-        return self._encoder.encode_all(self._restored(events))
+        return self._encoder.encode_all(self._changed(events))
 
     def close(self) -> bytes:
         """The source has ended: return the remaining bytes, so that the stream has a terminal of the target's form."""
+        if self._stops is not None and self._stops.is_over:
+            return b""
         events = [event for step in self._decoder.close() for event in step.events]
-        return self._encoder.encode_all(self._restored(events)) + self._encoder.close()
+        return self._encoder.encode_all(self._changed(events)) + self._encoder.close()
 
-    def _restored(self, events: Sequence[Event]) -> Sequence[Event]:
-        if self._restore is None:
+    def _changed(self, events: Sequence[Event]) -> Sequence[Event]:
+        if self._change is None:
             return events
-        return list(chain.from_iterable(map(self._restore, events)))
+        return list(chain.from_iterable(map(self._change, events)))
 
 
 class TranslatedBody(Struct, frozen=True, gc=False):
@@ -201,9 +213,14 @@ def translate_body(
     decode: DecodeContext = _NO_DECODE,
     encode: EncodeContext = _NO_ENCODE,
     names: NameMap | None = None,
+    stop: Sequence[str] = (),
 ) -> TranslatedBody:
-    """Write a whole answer of one dialect in another."""
-    return write_answer(read_answer(data, source, decode, names), target, encode)
+    """Write a whole answer of one dialect in another. `names` and `stop`: see `StreamTranslator`."""
+    stops = stop_stage(stop)
+    if stops is not None:
+        stops.expect_complete()
+    stage = None if stops is None else stops.feed
+    return write_answer(read_answer(data, source, decode, names, stage), target, encode)
 
 
 class Answer(Struct, frozen=True):
