@@ -15,7 +15,7 @@ from dragoman.config.settings import Route, ServerSettings, Settings, StoreSetti
 from dragoman.engine.run import Engine
 from dragoman.model.request import Request
 from dragoman.obsidian.settings import ChatSettings
-from dragoman.testing import ScriptedReply, ScriptedUpstream, Wait
+from dragoman.testing import Chunk, ScriptedReply, ScriptedUpstream, Wait
 from engine_models import ask as engine_ask
 from engine_models import bounded
 from gateway_harness import running_gateway, wait_until
@@ -59,7 +59,9 @@ class Got:
     def __init__(self, door: str, data: str, *, streamed: bool) -> None:
         lines = [line[6:] for line in data.splitlines() if line.startswith("data: {")]
         events: list[Any] = [json.loads(line) for line in lines] if streamed else [json.loads(data)]
-        self.text, self.calls, self.finish, self.stop, self.usage = "", 0, "", None, None
+        self.text, self.calls, self.finish = "", 0, ""
+        self.stop: str | None = None
+        self.usage: Any = None
         for event in events:
             assert "error" not in event, event
             read = self._chat if door == "chat" else self._messages
@@ -142,7 +144,7 @@ def test_a_call_before_the_cut_is_run_and_its_arguments_are_not_searched(
 def test_the_upstream_is_closed_at_the_cut(stage: Stage, door: str, streamed: bool) -> None:
     frames = [frame + b"\n\n" for frame in stream("responses", ANSWER).split(b"\n\n") if frame]
     end = next(number for number, frame in enumerate(frames) if b'"delta": "ND"' in frame)
-    chunks = [*frames[: end + 1], Wait(threading.Event())]
+    chunks: list[Chunk] = [*frames[: end + 1], Wait(threading.Event())]
     reply = ScriptedReply(content_type="text/event-stream", chunks=chunks)
     scene = stage.scene("responses", reply, route="always")
     answer = got(stage, door, scene, streamed=streamed)
@@ -273,7 +275,7 @@ def test_an_answer_of_codex_is_cut_and_its_turn_interrupted(
 def test_the_engine_gets_the_cut_text_and_closes_the_upstream() -> None:
     frames = [frame + b"\n\n" for frame in stream("responses", ANSWER).split(b"\n\n") if frame]
     end = next(number for number, frame in enumerate(frames) if b'"delta": "ND"' in frame)
-    chunks = [*frames[: end + 1], Wait(asyncio.Event())]
+    chunks: list[Chunk] = [*frames[: end + 1], Wait(asyncio.Event())]
 
     async def main() -> None:
         reply = ScriptedReply(content_type="text/event-stream", chunks=chunks)

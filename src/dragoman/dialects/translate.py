@@ -205,7 +205,7 @@ class TranslatedBody(Struct, frozen=True, gc=False):
     losses: tuple[Loss, ...] = ()
 
 
-def translate_body(
+def translate_body(  # noqa: PLR0913 -- a body, its two dialects, and the context of both
     data: bytes,
     source: str,
     target: str,

@@ -88,7 +88,7 @@ class PatientReply(Reply):
 class _EndingOutput(Generic[_Inner]):
     """An answer whose event changes include an `EndingStage`, streamed or collected."""
 
-    __slots__ = ("_inner", "_ending")
+    __slots__ = ("_ending", "_inner")
 
     def __init__(self, inner: _Inner, ending: EndingStage) -> None:
         self._inner = inner

@@ -204,7 +204,7 @@ class ObsidianAnswer:
     is_cut: the answer ended before the upstream's did, so that the upstream is not read to its end.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- a policy, what the request offered, and the stages before it
         self,
         policy: ObsidianPolicy,
         *,

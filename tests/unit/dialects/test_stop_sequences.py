@@ -140,7 +140,8 @@ def test_logprobs_stay_with_their_delta_and_are_not_sent_for_a_part_of_it() -> N
 
 def test_annotations_before_the_cut_stay() -> None:
     added = AnnotationAdded(0, NOTE)
-    events = [PartStarted(0, OPEN), TextDelta(0, "one"), added, TextDelta(0, "END"), added]
+    events: list[Event] = [PartStarted(0, OPEN), TextDelta(0, "one"), added]
+    events += [TextDelta(0, "END"), added]
     out = cut(answer(*events, PartEnded(0, Text(text="oneEND", annotations=(NOTE, NOTE)))), "END")
     assert PartEnded(0, Text(text="one", annotations=(NOTE,))) in out
     assert out.count(added) == 1
@@ -238,9 +239,9 @@ def test_a_call_that_was_open_at_the_cut_comes_out_whole(whole: bool) -> None:
 def test_a_call_that_was_open_at_the_cut_and_breaks_is_not_presented_as_whole(end: Event) -> None:
     started, delta, _ = call(1, '{"a"')
     broken = PartEnded(1, Call(kind="function", call_id="call_1", name="f", input='{"a"', status="incomplete"))  # fmt: skip
-    events = [Started(), PartStarted(0, OPEN), started, TextDelta(0, "one END"), delta, broken, end]
-    last = () if isinstance(end, Failed) else (Completed(),)
-    assert cut([*events, *last], "END")[-1 - len(last)] == end
+    events: list[Event] = [Started(), PartStarted(0, OPEN), started, TextDelta(0, "one END"), delta]
+    last = [] if isinstance(end, Failed) else [Completed()]
+    assert cut([*events, broken, end, *last], "END")[-1 - len(last)] == end
 
 
 @pytest.mark.parametrize("before", [[], [Finished("stop")]])
@@ -252,7 +253,7 @@ def test_a_body_that_fails_behind_the_cut_is_complete(before: list[Event]) -> No
 
 
 def test_a_second_open_text_ends_where_it_is() -> None:
-    events = [
+    events: list[Event] = [
         Started(),
         PartStarted(0, OPEN),
         PartStarted(1, OPEN),

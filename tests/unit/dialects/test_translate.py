@@ -69,7 +69,7 @@ def test_stop_sequences_that_the_target_lacks_cut_its_answer() -> None:
     assert translate_request(asked, "chat", "messages").stop == ()
     stop = translate_request(asked, "chat", "responses").stop
     assert stop == ("END",)
-    events = [
+    events: list[Event] = [
         Started("resp_1", "m"),
         PartStarted(0, Text(status="in_progress")),
         *(TextDelta(0, piece) for piece in ("One E", "ND", " two")),
