@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, islice
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dragoman.core.aliases import NameMap
 from dragoman.core.fold import fold, unfold
@@ -24,13 +25,15 @@ from dragoman.dialects.codec import (
     StreamEncoder,
     Target,
 )
-from dragoman.dialects.registry import codec, upstream_codec
+from dragoman.dialects.registry import CODECS, codec, upstream_codec
+from dragoman.dialects.shapes import DialectName, Form, Shape, shape_of_body, shape_of_frame
 from dragoman.dialects.staging import Stage
 from dragoman.dialects.stop_sequences import stop_stage
-from dragoman.dialects.stream_decoder import Step, StreamDecoder
-from dragoman.model.events import Event, InputDelta, TextDelta
+from dragoman.dialects.stream_decoder import OTHER_DIALECT, FrameReader, Step, StreamDecoder
+from dragoman.model.events import Event, InputDelta, Started, TextDelta
 from dragoman.model.outcome import ErrorInfo, Loss, LossAction, Outcome, Problem
 from dragoman.model.parts import Reasoning, Text
+from dragoman.sse import Frame
 
 __all__ = (
     "Answer",
@@ -42,6 +45,7 @@ __all__ = (
     "make_decoder",
     "make_encoder",
     "read_answer",
+    "read_body",
     "translate_body",
     "translate_request",
     "write_answer",
@@ -55,8 +59,42 @@ _NO_ENCODE = EncodeContext()
 
 
 def make_decoder(dialect: str, context: DecodeContext = _NO_DECODE) -> StreamDecoder:
-    """Return a stream decoder: it takes bytes as they arrive and returns steps with events."""
-    return StreamDecoder(upstream_codec(dialect).reader(context))
+    """Return a stream decoder: it takes bytes as they arrive and returns steps with events.
+
+    A stream that turns out to be in another dialect is read by its shape, and this is a problem (`other_dialect`).
+    """
+
+    def find_reader(frame: Frame) -> tuple[FrameReader, str] | None:
+        found = _other_dialect(shape_of_frame(frame), dialect, "stream")
+        return None if found is None else (CODECS[found].reader(context), _message(dialect, found))
+
+    is_known = dialect in CODECS
+    reader = upstream_codec(dialect).reader(context)
+    return StreamDecoder(reader, find_reader=find_reader if is_known else None)
+
+
+def read_body(data: bytes, dialect: str, context: DecodeContext = _NO_DECODE) -> Step:
+    """Read a whole body. One that turns out to be in another dialect is read by its shape, and this is a problem."""
+    step = upstream_codec(dialect).read_body(data, context)
+    if dialect not in CODECS or any(isinstance(event, Started) for event in step.events):
+        return step
+    found = _other_dialect(shape_of_body(data), dialect, "body")
+    if found is None:
+        return step
+    step = CODECS[found].read_body(data, context)
+    problem = Problem(1, OTHER_DIALECT, _message(dialect, found))
+    return replace(step, problems=(problem, *step.problems))
+
+
+def _other_dialect(shape: Shape | None, dialect: str, form: Form) -> DialectName | None:
+    """The dialect of a payload, if it surely is another."""
+    if shape is None or not shape.is_sure or shape.form != form or shape.dialect == dialect:
+        return None
+    return shape.dialect
+
+
+def _message(dialect: str, found: DialectName) -> str:
+    return f"expected an answer of the dialect {dialect}, got one of {found}: it was read as such"
 
 
 class SerialEncoder:
@@ -256,7 +294,7 @@ def read_answer(
         restored = outcome if names is None else restore_whole(outcome, names)
         if restored is not None:
             return Answer(restored, (), tally_whole(restored), restored is not outcome)
-    step = Step(data, unfold(outcome)) if outcome is not None else dialect.read_body(data, decode)
+    step = Step(data, unfold(outcome)) if outcome is not None else read_body(data, source, decode)
     staged = step.events
     if scan is not None:
         staged = tuple(chain.from_iterable(map(scan.feed, staged)))

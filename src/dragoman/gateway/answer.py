@@ -22,11 +22,10 @@ from dragoman.dialects.interpret import (
     interpret_body,
     stream_body,
 )
-from dragoman.dialects.registry import upstream_codec
 from dragoman.dialects.relay import StreamRelay, relay_body
 from dragoman.dialects.responses import early_response_id
 from dragoman.dialects.staging import Scanning
-from dragoman.dialects.translate import TranslatedBody, make_decoder, make_encoder
+from dragoman.dialects.translate import TranslatedBody, make_decoder, make_encoder, read_body
 from dragoman.errors import FrameTooLarge, GatewayError
 from dragoman.gateway.early_end import (
     EndingCollector,
@@ -140,7 +139,7 @@ class AnswerReader:
         """Decode a whole answer that is not a stream."""
         if self._plan.ending is not None:
             self._plan.ending.expect_complete()
-        step = upstream_codec(self._plan.dialect).read_body(data, self._plan.decode)
+        step = read_body(data, self._plan.dialect, self._plan.decode)
         self._problems = step.problems
         return self._restore(step.events)
 
