@@ -13,6 +13,7 @@ from codex_app_server import app_server, call, heard, text
 from dragoman.agent import open_model
 from dragoman.config.settings import Route, ServerSettings, Settings, StoreSettings
 from dragoman.engine.run import Engine
+from dragoman.model.parts import Text
 from dragoman.model.request import Request
 from dragoman.obsidian.settings import ChatSettings
 from dragoman.testing import Chunk, ScriptedReply, ScriptedUpstream, Wait
@@ -59,7 +60,9 @@ class Got:
     def __init__(self, door: str, data: str, *, streamed: bool) -> None:
         lines = [line[6:] for line in data.splitlines() if line.startswith("data: {")]
         events: list[Any] = [json.loads(line) for line in lines] if streamed else [json.loads(data)]
-        self.text, self.calls, self.finish = "", 0, ""
+        self.text: str = ""
+        self.calls: int = 0
+        self.finish: str = ""
         self.stop: str | None = None
         self.usage: Any = None
         for event in events:
@@ -72,8 +75,8 @@ class Got:
         for choice in event["choices"]:
             message = choice.get("message") or choice["delta"]
             self.text += message.get("content") or ""
-            calls = message.get("tool_calls") or ()
-            self.calls += sum(1 for each in calls if each.get("id"))
+            calls: list[Any] = message.get("tool_calls") or []
+            self.calls += len([each for each in calls if each.get("id")])
             self.finish = choice["finish_reason"] or self.finish
             self.stop = choice.get("stop_reason")
 
@@ -83,9 +86,10 @@ class Got:
         self.finish = delta.get("stop_reason") or self.finish
         self.stop = delta.get("stop_sequence") or self.stop
         self.text += delta.get("text", "")
-        for block in [*event.get("content", ()), event.get("content_block") or {}]:
+        blocks: list[Any] = [*event.get("content", ()), event.get("content_block", {})]
+        for block in blocks:
             self.text += block.get("text", "")
-            self.calls += block.get("type") == "tool_use"
+            self.calls += int(block.get("type") == "tool_use")
 
 
 def got(
@@ -286,9 +290,8 @@ def test_the_engine_gets_the_cut_text_and_closes_the_upstream() -> None:
             request = Request(turns=engine_ask().turns, stop=("END",))
             ended = await bounded(Engine(model, []).run(request))
             assert ended.reason == "answered", ended.error
-            assert [part.text for part in ended.turns[-1].parts if hasattr(part, "text")] == [
-                "One two "
-            ]
+            texts = [part.text for part in ended.turns[-1].parts if isinstance(part, Text)]
+            assert texts == ["One two "]
             await upstream.until(lambda: upstream.requests[0].was_abandoned)
 
     asyncio.run(main())

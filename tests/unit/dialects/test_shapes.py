@@ -37,32 +37,32 @@ def decoded(decoder: StreamDecoder, reads: list[bytes]) -> list[Event]:
     return [event for step in steps for event in step.events]
 
 
-@pytest.mark.parametrize(
-    ("payload", "shape"),
-    [
-        ({"type": "response.created"}, Shape("responses", "stream")),
-        ({"type": "message_start"}, Shape("messages", "stream")),
-        ({"object": "chat.completion.chunk"}, Shape("chat", "stream")),
-        ({"object": "chat.completion", "choices": []}, Shape("chat", "body")),
-        ({"choices": [{"delta": {}}]}, Shape("chat", "stream")),
-        ({"choices": [{"message": {}}]}, Shape("chat", "body")),
-        ({"object": "response"}, Shape("responses", "body")),
-        ({"output": []}, Shape("responses", "body")),
-        ({"type": "message", "stop_reason": None}, Shape("messages", "body")),
-        ({"type": "message", "model": "m"}, Shape("messages", "body")),
-        ({"type": "message", "content": [{"type": "tool_use"}]}, Shape("messages", "body")),
-        ({"content": [], "stop_reason": "end_turn"}, Shape("messages", "body")),
-        ({"type": "message", "content": [{"type": "output_text"}]}, None),
-        ({"content": "text", "stop_reason": None}, None),
-        ({"object": "text_completion", "choices": []}, None),
-        ({"type": "ping"}, Shape("messages", "stream", is_sure=False)),
-        ({"type": "keepalive"}, Shape("responses", "stream", is_sure=False)),
-        ({"type": "error", "message": "m"}, Shape("responses", "stream", is_sure=False)),
-        ({"type": "error", "error": {}}, Shape("messages", "body", is_sure=False)),
-        ({"error": {}}, Shape("chat", "body", is_sure=False)),
-        ({}, None),
-    ],
-)
+SHAPES: list[tuple[dict[str, object], Shape | None]] = [
+    ({"type": "response.created"}, Shape("responses", "stream")),
+    ({"type": "message_start"}, Shape("messages", "stream")),
+    ({"object": "chat.completion.chunk"}, Shape("chat", "stream")),
+    ({"object": "chat.completion", "choices": []}, Shape("chat", "body")),
+    ({"choices": [{"delta": {}}]}, Shape("chat", "stream")),
+    ({"choices": [{"message": {}}]}, Shape("chat", "body")),
+    ({"object": "response"}, Shape("responses", "body")),
+    ({"output": []}, Shape("responses", "body")),
+    ({"type": "message", "stop_reason": None}, Shape("messages", "body")),
+    ({"type": "message", "model": "m"}, Shape("messages", "body")),
+    ({"type": "message", "content": [{"type": "tool_use"}]}, Shape("messages", "body")),
+    ({"content": [], "stop_reason": "end_turn"}, Shape("messages", "body")),
+    ({"type": "message", "content": [{"type": "output_text"}]}, None),
+    ({"content": "text", "stop_reason": None}, None),
+    ({"object": "text_completion", "choices": []}, None),
+    ({"type": "ping"}, Shape("messages", "stream", is_sure=False)),
+    ({"type": "keepalive"}, Shape("responses", "stream", is_sure=False)),
+    ({"type": "error", "message": "m"}, Shape("responses", "stream", is_sure=False)),
+    ({"type": "error", "error": {}}, Shape("messages", "body", is_sure=False)),
+    ({"error": {}}, Shape("chat", "body", is_sure=False)),
+    ({}, None),
+]
+
+
+@pytest.mark.parametrize(("payload", "shape"), SHAPES)
 def test_shapes(payload: object, shape: Shape | None) -> None:
     data = json.dumps(payload).encode()
     assert shape_of_body(data) == shape
