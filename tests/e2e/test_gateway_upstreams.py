@@ -303,7 +303,6 @@ def test_a_renamed_model_has_the_clients_name_at_the_client(
 
 LOSSES: list[tuple[str, str, dict[str, Any], str]] = [
     ("messages", "chat", {"top_k": 5}, "top_k"),
-    ("messages", "responses", {"stop_sequences": ["END"]}, "stop_sequences"),
     ("chat", "responses", {"seed": 7}, "seed"),
     ("chat", "messages", {"seed": 7}, "seed"),
     ("chat", "messages", {"logit_bias": {"50256": -100}}, "logit_bias"),

@@ -74,12 +74,13 @@ NOT_CARRIED = {
 
 
 class Outcome(NamedTuple):
-    """What became of a request."""
+    """What became of a request. `stop`: the sequences at which the gateway cuts the answer."""
 
     body: bytes = b""
     losses: frozenset[Loss] = frozenset()
     repairs: frozenset[Repair] = frozenset()
     is_refused: bool = False
+    stop: tuple[str, ...] = ()
 
 
 def translate(body: Json, source: Dialect, target: str) -> Outcome:
@@ -105,7 +106,7 @@ def translate_data(data: bytes, source: Dialect, target: str) -> Outcome:
         if refused.code not in {**encoder.losses, **CHATGPT_CODEX_LOSSES}:
             raise
         return Outcome(is_refused=True)
-    return Outcome(body, frozenset(losses), frozenset(repairs))
+    return Outcome(body, frozenset(losses), frozenset(repairs), stop=sent.stop)
 
 
 PLACES = frozenset({"messages", "input", "tools", "content", "system"})
@@ -152,7 +153,7 @@ def judge_value(spot: Spot, number: int, outcomes: list[Outcome], unsaid: list[O
         return "gone" if unsaid[0].is_refused else "refused"
     is_optional_word = bool(spot.words) and not (spot.is_required and len(outcomes) > 1)
     other = unsaid[0] if is_optional_word else outcomes[number - 1]
-    if other.body != found.body:
+    if (other.body, other.stop) != (found.body, found.stop):
         return "carried"
     if any(speaks_of(loss, spot) for loss in found.losses) or found.repairs - unsaid[0].repairs:
         return "declared"

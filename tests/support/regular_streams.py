@@ -20,7 +20,6 @@ REGULAR = frozenset(
         "chat/length-inside-a-call",
         "chat/many-deltas",
         "chat/matched-stop-sequence",
-        "chat/no-finish-key",
         "chat/overlapping-increments",
         "chat/parallel-calls",
         "chat/pseudo-tool",

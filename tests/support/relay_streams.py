@@ -182,6 +182,17 @@ def chat_finish(word: str | None) -> Deviation:
     return change
 
 
+def chat_no_finish_key(*numbers: int) -> Deviation:
+    """Leave out the key `finish_reason`, null or not, of these payloads; of all before the finish if none is named."""
+
+    def change(payloads: Payloads) -> Payloads:
+        for number in numbers or range(len(payloads) - 2):
+            del payloads[number]["choices"][0]["finish_reason"]
+        return payloads
+
+    return change
+
+
 def chat_finish_with_delta(payloads: Payloads) -> Payloads:
     payloads[-3]["choices"][0]["finish_reason"] = "tool_calls"
     return [*payloads[:-2], payloads[-1]]
@@ -597,6 +608,9 @@ HARMFUL: dict[tuple[str, str], Deviation] = {
     ("chat", "finish stop beside calls"): chat_finish("stop"),
     ("chat", "finish unknown"): chat_finish("done_now"),
     ("chat", "finish missing"): chat_finish(None),
+    ("chat", "no finish_reason before the finish"): chat_no_finish_key(),
+    ("chat", "no finish_reason in a text delta"): chat_no_finish_key(2),
+    ("chat", "no finish_reason in an arguments delta"): chat_no_finish_key(6),
     ("chat", "arguments resent"): chat_cumulative,
     ("chat", "calls interleaved"): chat_interleaved,
     ("chat", "no arguments at all"): chat_no_arguments,

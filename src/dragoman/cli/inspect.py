@@ -8,6 +8,7 @@ from typing import BinaryIO, get_args
 
 from dragoman.cli.options import Options
 from dragoman.cli.screen import CANNOT_WORK, CLEAN, PROBLEMS, complain, show, write
+from dragoman.dialects.shapes import DialectName
 from dragoman.errors import GatewayError, RequestRefused
 from dragoman.inspection.layout import (
     Line,
@@ -17,7 +18,7 @@ from dragoman.inspection.layout import (
     to_json,
     to_json_dump,
 )
-from dragoman.inspection.recording import DialectName, recognise, rewrite
+from dragoman.inspection.recording import recognise, rewrite
 from dragoman.inspection.report import Dumped, examine, examine_dumped, open_dump
 
 _MAX_INPUT = 1024 * 1024 * 1024  # the input is held in memory; recorded answers have megabytes

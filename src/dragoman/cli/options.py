@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from dragoman.config.read import Flags, OnFound, load_settings
 from dragoman.config.settings import Settings
-from dragoman.inspection.recording import DialectName
+from dragoman.dialects.shapes import DialectName
 
 
 class Options(argparse.Namespace):

@@ -94,12 +94,16 @@ class Target(Struct, frozen=True, kw_only=True, cache_hash=True):
 
 
 class EncodedRequest(Struct, frozen=True, gc=False):
-    """A request in a target's dialect, and what is needed to read the answer back in the client's terms."""
+    """A request in a target's dialect, and what is needed to read the answer back in the client's terms.
+
+    stop: the stop sequences that the dialect has no field for; `stop_sequences.StopStage` cuts the answer at them.
+    """
 
     body: bytes
     names: NameMap
     losses: tuple[Loss, ...] = ()
     repairs: tuple[Repair, ...] = ()
+    stop: tuple[str, ...] = ()
 
 
 class StreamEncoder(Protocol):

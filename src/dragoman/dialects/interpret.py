@@ -18,7 +18,7 @@ from dragoman.core.restore import Restorer
 from dragoman.core.serialize import PASSING
 from dragoman.core.usage import NOTED, Tally, tally_of
 from dragoman.dialects.codec import DecodeContext, EncodeContext
-from dragoman.dialects.registry import codec, upstream_codec
+from dragoman.dialects.registry import codec
 from dragoman.dialects.staging import Scanning, Stage
 from dragoman.dialects.stream_decoder import Deltas, Step
 from dragoman.dialects.translate import (
@@ -27,6 +27,7 @@ from dragoman.dialects.translate import (
     make_decoder,
     make_encoder,
     read_answer,
+    read_body,
     write_answer,
 )
 from dragoman.model.events import Event, Noticed
@@ -255,7 +256,7 @@ def stream_body(
     change: Change | None = None,
 ) -> tuple[TranslatedBody, Tally]:
     """Write a body as a stream of `target`. `TranslatedBody.body` holds the whole stream."""
-    step = upstream_codec(source).read_body(data, decode)
+    step = read_body(data, source, decode)
     events = step.events
     if change is not None:
         events = tuple(chain.from_iterable(map(change, events)))

@@ -30,8 +30,14 @@ from dragoman.core.usage import NOTED, Tally, merge_usage
 from dragoman.dialects.codec import DecodeContext, EncodeContext, FrameVerdict
 from dragoman.dialects.registry import codec
 from dragoman.dialects.staging import HeldText, Scanning, Stage
-from dragoman.dialects.stream_decoder import Deltas, FrameStep, Step, StreamDecoder
-from dragoman.dialects.translate import SerialEncoder, TranslatedBody, read_answer, write_answer
+from dragoman.dialects.stream_decoder import OTHER_DIALECT, Deltas, FrameStep, Step
+from dragoman.dialects.translate import (
+    SerialEncoder,
+    TranslatedBody,
+    make_decoder,
+    read_answer,
+    write_answer,
+)
 from dragoman.model.events import (
     AnnotationAdded,
     Completed,
@@ -159,7 +165,7 @@ class StreamRelay:
         self._context = encode
         self._check = own.check(encode)
         self._plain = self._check.plain
-        self._decoder = StreamDecoder(own.reader(decode))
+        self._decoder = make_decoder(dialect, decode)
         self._encoder: SerialEncoder | None = None
         self._restore = Restorer(names).feed if names is not None else None
         self._stage = stage
@@ -327,6 +333,9 @@ class StreamRelay:
 
     def _take(self, step: FrameStep) -> None:
         """Take any other step. Its frame is None if the frame was too large."""
+        if any(problem.kind == OTHER_DIALECT for problem in step.problems):
+            self._take_over(OTHER_DIALECT, self._changed(step))
+            return
         frame, events = step.frame, step.events
         look = _COMMENT if frame is None else self._look(frame, events)
         is_opaque = self._is_about_opaque(events)

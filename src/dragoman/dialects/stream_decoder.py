@@ -5,6 +5,7 @@ short path, and those that came in one read and extend one part stay together (`
 pass them on in one go.
 """
 
+from collections.abc import Callable
 from typing import Protocol, final
 
 from msgspec import Struct
@@ -12,12 +13,15 @@ from msgspec import Struct
 from dragoman._json import MAX_VALUES, has_too_many_values
 from dragoman.core.open_parts import OpenCall, OpenPart, OpenReasoning, OpenText
 from dragoman.errors import FrameTooLarge, MalformedJson
-from dragoman.model.events import Event, InputDelta, TextDelta
+from dragoman.model.events import Event, InputDelta, Started, TextDelta
 from dragoman.model.outcome import ErrorInfo, Problem
 from dragoman.sse import MAX_FRAME_BYTES, Frame, FrameParser, is_utf8, parse_lines, portions
 
 MAX_PROBLEMS = 1000
 """How many problems of one stream are kept. Nobody reads more, and an upstream may send irregular frames for hours."""
+
+OTHER_DIALECT = "other_dialect"
+"""The kind of the problem that an answer is in another dialect than the upstream was asked in."""
 
 _LF = 0x0A
 _BLANK = b"\n\n"
@@ -105,8 +109,15 @@ class FrameReader(Protocol):
         ...
 
 
+FindReader = Callable[[Frame], tuple[FrameReader, str] | None]
+"""Returns the reader of another dialect if a frame belongs to it, and the message of the problem; else None."""
+
+
 class StreamDecoder:
     """Feeds a FrameReader: splits reads into frames, stops at the terminal event or at a frame that cannot be read.
+
+    find_reader: asked for a frame that does not start the answer. A server that was asked in one dialect may answer in
+    another; then its first frame chooses the reader for the whole stream.
 
     A frame that cannot be read may have been a piece of an open call's input, or a whole call. So the stream fails there,
     and everything before it is exact. The exception is an incomplete frame at the end of the input: there the stream was
@@ -115,11 +126,15 @@ class StreamDecoder:
     `problems` collects the problems of all steps.
     """
 
-    def __init__(self, reader: FrameReader, max_frame: int = MAX_FRAME_BYTES) -> None:
+    def __init__(
+        self,
+        reader: FrameReader,
+        max_frame: int = MAX_FRAME_BYTES,
+        find_reader: FindReader | None = None,
+    ) -> None:
         self.problems: list[Problem] = []
-        self._reader = reader
-        self._find = reader.find_delta
-        self._fresh = reader.problems  # of the frame at hand
+        self._use(reader)
+        self._find_reader = find_reader  # None: the reader is the right one
         self._parser = FrameParser(max_frame)
         self._count: int = 0
         self._broken = False
@@ -128,6 +143,11 @@ class StreamDecoder:
             b"data: "  # of the last frame with one line of data: its bytes before the data
         )
         self._may_be_delta = True  # whether a frame with this opening may be a plain delta
+
+    def _use(self, reader: FrameReader) -> None:
+        self._reader = reader
+        self._find = reader.find_delta
+        self._fresh = reader.problems  # of the frame at hand
 
     def feed(self, data: bytes) -> list[Step]:
         """Return one step for each frame that ends in `data`."""
@@ -317,17 +337,39 @@ class StreamDecoder:
         return start
 
     def _read(self, frame: Frame) -> FrameStep:
-        reader = self._reader
         self._count += 1
-        if reader.over:
+        if self._reader.over:
             return FrameStep(frame.raw)  # a late frame keeps its bytes and means nothing
+        events = self._read_events(frame)
+        if self._find_reader is not None:
+            events = self._choose_reader(self._find_reader, frame, events)
+        return FrameStep(frame.raw, events, self._take_problems(), frame)
+
+    def _read_events(self, frame: Frame) -> tuple[Event, ...]:
+        reader = self._reader
         reader.frame = self._count
         try:
             check_frame(frame)
-            events = reader.read(frame)
+            return reader.read(frame)
         except MalformedJson as error:
-            events = self._fail_at(frame, error)
-        return FrameStep(frame.raw, events, self._take_problems(), frame)
+            return self._fail_at(frame, error)
+
+    def _choose_reader(
+        self, find_reader: FindReader, frame: Frame, events: tuple[Event, ...]
+    ) -> tuple[Event, ...]:
+        """Return these events, or those of the reader that the frame belongs to; it reads the rest of the stream."""
+        if any(isinstance(event, Started) for event in events):
+            self._find_reader = None
+            return events
+        found = find_reader(frame)
+        if found is None:
+            return events
+        self._find_reader = None
+        reader, message = found
+        self._use(reader)
+        events = self._read_events(frame)
+        self._fresh.insert(0, (OTHER_DIALECT, message))
+        return events
 
     def _fail_at(self, frame: Frame, error: MalformedJson) -> tuple[Event, ...]:
         """Note that a frame cannot be read, and fail the stream unless the input has ended within the frame."""

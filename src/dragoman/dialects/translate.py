@@ -1,6 +1,6 @@
 """From one dialect to another: decoder, restorer, serializer and encoder in a row. No I/O.
 
-    source bytes → StreamDecoder → [Restorer] → Serializer → StreamEncoder → target bytes
+    source bytes → StreamDecoder → [StopStage] → [Restorer] → Serializer → StreamEncoder → target bytes
 
 A body takes the same path and is folded to the whole answer; a regular body is read to the whole answer at once
 (`read_answer`).
@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, islice
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dragoman.core.aliases import NameMap
 from dragoman.core.fold import fold, unfold
@@ -24,12 +25,15 @@ from dragoman.dialects.codec import (
     StreamEncoder,
     Target,
 )
-from dragoman.dialects.registry import codec, upstream_codec
+from dragoman.dialects.registry import CODECS, codec, upstream_codec
+from dragoman.dialects.shapes import DialectName, Form, Shape, shape_of_body, shape_of_frame
 from dragoman.dialects.staging import Stage
-from dragoman.dialects.stream_decoder import Step, StreamDecoder
-from dragoman.model.events import Event, InputDelta, TextDelta
+from dragoman.dialects.stop_sequences import stop_stage
+from dragoman.dialects.stream_decoder import OTHER_DIALECT, FrameReader, Step, StreamDecoder
+from dragoman.model.events import Event, InputDelta, Started, TextDelta
 from dragoman.model.outcome import ErrorInfo, Loss, LossAction, Outcome, Problem
 from dragoman.model.parts import Reasoning, Text
+from dragoman.sse import Frame
 
 __all__ = (
     "Answer",
@@ -41,6 +45,7 @@ __all__ = (
     "make_decoder",
     "make_encoder",
     "read_answer",
+    "read_body",
     "translate_body",
     "translate_request",
     "write_answer",
@@ -54,8 +59,42 @@ _NO_ENCODE = EncodeContext()
 
 
 def make_decoder(dialect: str, context: DecodeContext = _NO_DECODE) -> StreamDecoder:
-    """Return a stream decoder: it takes bytes as they arrive and returns steps with events."""
-    return StreamDecoder(upstream_codec(dialect).reader(context))
+    """Return a stream decoder: it takes bytes as they arrive and returns steps with events.
+
+    A stream that turns out to be in another dialect is read by its shape, and this is a problem (`other_dialect`).
+    """
+
+    def find_reader(frame: Frame) -> tuple[FrameReader, str] | None:
+        found = _other_dialect(shape_of_frame(frame), dialect, "stream")
+        return None if found is None else (CODECS[found].reader(context), _message(dialect, found))
+
+    is_known = dialect in CODECS
+    reader = upstream_codec(dialect).reader(context)
+    return StreamDecoder(reader, find_reader=find_reader if is_known else None)
+
+
+def read_body(data: bytes, dialect: str, context: DecodeContext = _NO_DECODE) -> Step:
+    """Read a whole body. One that turns out to be in another dialect is read by its shape, and this is a problem."""
+    step = upstream_codec(dialect).read_body(data, context)
+    if dialect not in CODECS or any(isinstance(event, Started) for event in step.events):
+        return step
+    found = _other_dialect(shape_of_body(data), dialect, "body")
+    if found is None:
+        return step
+    step = CODECS[found].read_body(data, context)
+    problem = Problem(1, OTHER_DIALECT, _message(dialect, found))
+    return replace(step, problems=(problem, *step.problems))
+
+
+def _other_dialect(shape: Shape | None, dialect: str, form: Form) -> DialectName | None:
+    """The dialect of a payload, if it surely is another."""
+    if shape is None or not shape.is_sure or shape.form != form or shape.dialect == dialect:
+        return None
+    return shape.dialect
+
+
+def _message(dialect: str, found: DialectName) -> str:
+    return f"expected an answer of the dialect {dialect}, got one of {found}: it was read as such"
 
 
 class SerialEncoder:
@@ -135,8 +174,9 @@ def make_encoder(dialect: str, context: EncodeContext = _NO_ENCODE) -> SerialEnc
 class StreamTranslator:
     """Writes a stream of one dialect in another, event by event.
 
-    `names` comes from `translate_request` for the request that this stream answers: it maps the names and forms that the
-    upstream got back to the client's own.
+    `names` and `stop` come from `translate_request` for the request that this stream answers. `names` maps the names and
+    forms that the upstream got back to the client's own. The answer is cut at the first of the sequences `stop`; then
+    `is_over` becomes true, and the source need not be read any further.
     """
 
     def __init__(
@@ -147,12 +187,20 @@ class StreamTranslator:
         decode: DecodeContext = _NO_DECODE,
         encode: EncodeContext = _NO_ENCODE,
         names: NameMap | None = None,
+        stop: Sequence[str] = (),
     ) -> None:
         self._decoder = make_decoder(source, decode)
-        self._restore = Restorer(names).feed if names is not None else None
+        self._stops = stop_stage(stop)
+        change = change_of(names, None if self._stops is None else self._stops.feed)
+        self._change = change.feed if isinstance(change, Restorer) else change
         self._encoder = make_encoder(target, encode)
         self._encode = self._encoder.dialect.encode
         self._serializer = self._encoder.serializer
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the answer has ended: what the source still has is no part of it."""
+        return self._decoder.is_over or (self._stops is not None and self._stops.is_over)
 
     @property
     def problems(self) -> tuple[Problem, ...]:
@@ -167,21 +215,23 @@ class StreamTranslator:
     def feed(self, data: bytes) -> bytes:
         """Return the target's bytes for the frames that end in `data`."""
         events = self._decoder.events(data)
-        if len(events) == 1 and self._restore is None and self._serializer.is_idle:
+        if len(events) == 1 and self._change is None and self._serializer.is_idle:
             event = events[0]
             if type(event) in PASSING:
                 return self._encode(event)  # nearly every read of a token stream
-        return self._encoder.encode_all(self._restored(events))
+        return self._encoder.encode_all(self._changed(events))
 
     def close(self) -> bytes:
         """The source has ended: return the remaining bytes, so that the stream has a terminal of the target's form."""
+        if self._stops is not None and self._stops.is_over:
+            return b""
         events = [event for step in self._decoder.close() for event in step.events]
-        return self._encoder.encode_all(self._restored(events)) + self._encoder.close()
+        return self._encoder.encode_all(self._changed(events)) + self._encoder.close()
 
-    def _restored(self, events: Sequence[Event]) -> Sequence[Event]:
-        if self._restore is None:
+    def _changed(self, events: Sequence[Event]) -> Sequence[Event]:
+        if self._change is None:
             return events
-        return list(chain.from_iterable(map(self._restore, events)))
+        return list(chain.from_iterable(map(self._change, events)))
 
 
 class TranslatedBody(Struct, frozen=True, gc=False):
@@ -193,7 +243,7 @@ class TranslatedBody(Struct, frozen=True, gc=False):
     losses: tuple[Loss, ...] = ()
 
 
-def translate_body(
+def translate_body(  # noqa: PLR0913 -- a body, its two dialects, and the context of both
     data: bytes,
     source: str,
     target: str,
@@ -201,9 +251,14 @@ def translate_body(
     decode: DecodeContext = _NO_DECODE,
     encode: EncodeContext = _NO_ENCODE,
     names: NameMap | None = None,
+    stop: Sequence[str] = (),
 ) -> TranslatedBody:
-    """Write a whole answer of one dialect in another."""
-    return write_answer(read_answer(data, source, decode, names), target, encode)
+    """Write a whole answer of one dialect in another. `names` and `stop`: see `StreamTranslator`."""
+    stops = stop_stage(stop)
+    if stops is not None:
+        stops.expect_complete()
+    stage = None if stops is None else stops.feed
+    return write_answer(read_answer(data, source, decode, names, stage), target, encode)
 
 
 class Answer(Struct, frozen=True):
@@ -239,7 +294,7 @@ def read_answer(
         restored = outcome if names is None else restore_whole(outcome, names)
         if restored is not None:
             return Answer(restored, (), tally_whole(restored), restored is not outcome)
-    step = Step(data, unfold(outcome)) if outcome is not None else dialect.read_body(data, decode)
+    step = Step(data, unfold(outcome)) if outcome is not None else read_body(data, source, decode)
     staged = step.events
     if scan is not None:
         staged = tuple(chain.from_iterable(map(scan.feed, staged)))

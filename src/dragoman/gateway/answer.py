@@ -22,15 +22,14 @@ from dragoman.dialects.interpret import (
     interpret_body,
     stream_body,
 )
-from dragoman.dialects.registry import upstream_codec
 from dragoman.dialects.relay import StreamRelay, relay_body
 from dragoman.dialects.responses import early_response_id
 from dragoman.dialects.staging import Scanning
-from dragoman.dialects.translate import TranslatedBody, make_decoder, make_encoder
+from dragoman.dialects.translate import TranslatedBody, make_decoder, make_encoder, read_body
 from dragoman.errors import FrameTooLarge, GatewayError
-from dragoman.gateway.obsidian import (
-    ObsidianCollector,
-    ObsidianInterpreter,
+from dragoman.gateway.early_end import (
+    EndingCollector,
+    EndingInterpreter,
     PatientReply,
     completed,
 )
@@ -105,7 +104,14 @@ class AnswerReader:
     @property
     def is_over(self) -> bool:
         """Whether the stream has ended; the reader ignores later bytes."""
-        return self._decoder.is_over
+        ending = self._plan.ending
+        return self._decoder.is_over or (ending is not None and ending.is_over)
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the answer ended before the upstream's did."""
+        ending = self._plan.ending
+        return ending is not None and ending.is_cut
 
     @property
     def waiting(self) -> int:
@@ -131,7 +137,9 @@ class AnswerReader:
 
     def body(self, data: bytes) -> Sequence[Event]:
         """Decode a whole answer that is not a stream."""
-        step = upstream_codec(self._plan.dialect).read_body(data, self._plan.decode)
+        if self._plan.ending is not None:
+            self._plan.ending.expect_complete()
+        step = read_body(data, self._plan.dialect, self._plan.decode)
         self._problems = step.problems
         return self._restore(step.events)
 
@@ -280,8 +288,8 @@ class AnswerWriter:
             tally.error = self._secrets.hide_error(tally.error)
             if not client.started and not tally.started:
                 return tally.error
-        if self._plan.obsidian is not None:
-            self.is_stream = not self._plan.obsidian.is_cut  # the rest of a cut answer is not read
+        if self._plan.ending is not None:
+            self.is_stream = not self._plan.ending.is_cut  # the rest of a cut answer is not read
         await settle(client.finish(await self._store_end()))
         return None
 
@@ -398,14 +406,14 @@ class AnswerWriter:
                     raise _too_large()
                 for part in slices([data]):
                     await feed_slice(collector, lambda some: collector.feed(b"".join(some)), part)
-                data = await reply.read()
+                data = b"" if collector.is_over else await reply.read()
             collector.close()
         except GatewayError as error:
             if plan.obsidian is None:
                 return self._error_info(error)
             collector.fail(self._error_info(error))
-        if plan.obsidian is not None:
-            self.is_stream = not plan.obsidian.is_cut
+        if plan.ending is not None:
+            self.is_stream = not plan.ending.is_cut
         answer = self._without_secrets(
             await offload(size, collector.body, plan.client_dialect, plan.encode)
         )
@@ -416,8 +424,8 @@ class AnswerWriter:
 
     async def _write_body_as_stream(self, data: bytes) -> ErrorInfo | None:
         plan = self._plan
-        if plan.obsidian is not None:
-            plan.obsidian.expect_complete()
+        if plan.ending is not None:
+            plan.ending.expect_complete()
         answer, self.tally = await offload(
             len(data),
             stream_body,
@@ -431,7 +439,7 @@ class AnswerWriter:
         answer = self._without_secrets(answer)
         if answer.error is not None and not self._client.started:
             return answer.error
-        answer = completed(answer, plan.obsidian)
+        answer = completed(answer, plan.ending)
         self.problems, self.losses = answer.problems, answer.losses
         self._last = answer.body
         await settle(self._client.finish(await self._store_end()))
@@ -439,7 +447,6 @@ class AnswerWriter:
 
     def _encode_body(self, data: bytes) -> TranslatedBody:
         plan = self._plan
-        obsidian = plan.obsidian
         if plan.relay != "none":
             answer, self.tally = relay_body(
                 data,
@@ -451,9 +458,9 @@ class AnswerWriter:
                 exact=plan.relay == "exact",
             )
             return answer
-        if obsidian is not None:
-            obsidian.expect_complete()
-        scan = plan.written if obsidian is None else None
+        if plan.ending is not None:
+            plan.ending.expect_complete()
+        scan = plan.scan
         answer, self.tally = interpret_body(
             data,
             plan.dialect,
@@ -464,7 +471,7 @@ class AnswerWriter:
             stage=None if scan is not None else plan.stage,
             scan=scan,
         )
-        return answer if obsidian is None else completed(answer, obsidian)
+        return completed(answer, plan.ending)
 
     def _without_secrets(self, answer: TranslatedBody) -> TranslatedBody:
         """The answer without the upstream's secrets, if the answer is an error or ends with one."""
@@ -500,9 +507,9 @@ class AnswerWriter:
         return None
 
 
-def _collector(plan: AnswerPlan) -> BodyCollector | ObsidianCollector:
+def _collector(plan: AnswerPlan) -> BodyCollector | EndingCollector:
     collector = BodyCollector(plan.dialect, decode=plan.decode, change=plan.change())
-    return collector if plan.obsidian is None else ObsidianCollector(collector, plan.obsidian)
+    return collector if plan.ending is None else EndingCollector(collector, plan.ending)
 
 
 def _interpreter(plan: AnswerPlan) -> Interpreter:
@@ -515,8 +522,7 @@ def _interpreter(plan: AnswerPlan) -> Interpreter:
             change=plan.change(is_scanned=plan.scan is not None),
             scan=plan.scan,
         )
-        obsidian = plan.obsidian
-        return interpreter if obsidian is None else ObsidianInterpreter(interpreter, obsidian)
+        return interpreter if plan.ending is None else EndingInterpreter(interpreter, plan.ending)
     return StreamRelay(
         plan.dialect,
         decode=plan.decode,

@@ -394,6 +394,7 @@ class EventStream:
                 sliced += await feed_slice(reader, lambda some: reader.feed(b"".join(some)), part)
             events = sliced
         self._is_over = reader.is_over
+        self._is_done = reader.is_cut
         return self._without_secrets(events) if self._is_over else events
 
     def _without_secrets(self, events: Sequence[Event]) -> Sequence[Event]:

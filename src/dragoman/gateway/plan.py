@@ -5,6 +5,7 @@ The plan depends on the client's request, and on the upstream's settings and lim
 
 from collections.abc import Callable
 from functools import partial
+from itertools import chain
 from typing import Literal
 
 from msgspec import Struct, structs
@@ -15,7 +16,10 @@ from dragoman.dialects.chat import is_legacy
 from dragoman.dialects.codec import DecodeContext, EncodeContext, EncodedRequest
 from dragoman.dialects.registry import upstream_codec
 from dragoman.dialects.relay_request import relay_request
+from dragoman.dialects.stop_sequences import StopStage, stop_stage
 from dragoman.dialects.translate import Change, change_of
+from dragoman.errors import RequestRefused
+from dragoman.gateway.early_end import EndingStage
 from dragoman.gateway.targets import AttemptTarget
 from dragoman.model.outcome import Loss, Problem, Repair
 from dragoman.model.parts import Dialect
@@ -37,6 +41,8 @@ _NO_REPAIRS: tuple[Repair, ...] = ()
 _AUTO = ("auto",)
 _PLAIN_TAIL = TailPolicy()
 
+MAX_CHAT_STOPS = 4
+"""The stop sequences of a Chat request that the gateway handles itself: OpenAI's limit. Other servers have others."""
 
 Profile = Literal["default", "required_action"]
 
@@ -75,7 +81,8 @@ class AnswerPlan(Struct, frozen=True, kw_only=True):
 
     `stage`: what changes the events, besides restoring names; `written`: the stage that finds calls in text, if there is one.
     `relay`: `none` where the dialects differ, or where a stage needs more than the text.
-    `obsidian`: the stage that may end the answer early; `grace`: the seconds that it waits for further calls.
+    `obsidian`: the Obsidian policy, which may end the answer early; `grace`: the seconds that it waits for further calls.
+    `stops`: cuts the text at a stop sequence, behind `written` and, if there is one, inside `obsidian`.
     `keeper`: stores the answer, or only the seals that the client cannot carry; `escrow`: the latter, where it sees events.
     `renamed`: returns the plan that gives the answer our id, for an answer that would be relayed with the upstream's id.
     """
@@ -90,6 +97,7 @@ class AnswerPlan(Struct, frozen=True, kw_only=True):
     written: TextCallStage | None = None
     relay: Literal["none", "repair", "exact"]
     obsidian: ObsidianAnswer | None = None
+    stops: StopStage | None = None
     grace: float = 0.0
     keeper: Keeper | Escrow | None = None
     escrow: Escrow | None = None
@@ -98,7 +106,12 @@ class AnswerPlan(Struct, frozen=True, kw_only=True):
     @property
     def scan(self) -> TextCallStage | None:
         """The stage, if it only finds calls in text: such a stage need not see every event."""
-        return self.written if self.obsidian is None else None
+        return self.written if self.ending is None else None
+
+    @property
+    def ending(self) -> EndingStage | None:
+        """The stage that may end the answer before the upstream does."""
+        return self.stops if self.obsidian is None else self.obsidian
 
     def change(self, *, is_scanned: bool = False) -> Change | None:
         """The function that changes each event. `is_scanned`: the stage has already seen the text."""
@@ -206,19 +219,17 @@ def plan_answer(
     settings = target.settings
     is_translated = target.obsidian is not None or settings.prompted_tools is not None
     is_relayed = target.is_same_dialect and profile == "default" and not is_translated
-    # `exact` promises the answer unchanged, so its text is not searched for calls.
     is_exact = is_relayed and settings.passthrough == "exact"
     names: NameMap | None = planned.names
     wants_stream = request.stream is True
-    obsidian = change = None
-    written: TextCallStage | None = None
+    obsidian = None
+    stops = _stop_stage(planned.encoded.stop, target)
+    # `exact` promises the answer unchanged, so its text is not searched for calls.
+    written = None if is_exact else _stage(request, planned, target, seed)
+    change = _joined(written, stops)
     if target.obsidian is not None:
-        written = stage = _stage(request, planned, target, seed)
-        obsidian = _obsidian_answer(target.obsidian, request, planned, target, stage)
+        obsidian = _obsidian_answer(target.obsidian, request, planned, target, written, stops)
         change, names = obsidian.feed, None  # `obsidian` restores the names itself
-    elif not is_exact:
-        written = _stage(request, planned, target, seed)
-        change = None if written is None else written.feed
     return AnswerPlan(
         client_dialect=target.client_dialect,
         dialect=target.dialect,
@@ -244,6 +255,7 @@ def plan_answer(
         stage=change,
         written=written,
         obsidian=obsidian,
+        stops=stops,
         grace=0.0 if target.obsidian is None else target.obsidian.grace,
         relay=settings.passthrough if is_relayed else "none",
     )
@@ -255,15 +267,38 @@ def _obsidian_answer(
     planned: PlannedRequest,
     target: AttemptTarget,
     stage: TextCallStage | None,
+    stops: StopStage | None,
 ) -> ObsidianAnswer:
     return ObsidianAnswer(
         policy,
         tools=request.tools,
         names=planned.names,
         text_calls=stage,
+        stops=stops,
         losses=target.settings.losses,
         choices=request.choices or 1,
     )
+
+
+def _stop_stage(sequences: tuple[str, ...], target: AttemptTarget) -> StopStage | None:
+    """The stage for stop sequences that the upstream's dialect has no field for.
+
+    Raises:
+        RequestRefused: there are too many of them.
+    """
+    if target.client_dialect == "chat" and len(sequences) > MAX_CHAT_STOPS:
+        raise RequestRefused(
+            f"expected at most {MAX_CHAT_STOPS} stop sequences, got {len(sequences)}", param="stop"
+        )
+    return stop_stage(sequences)
+
+
+def _joined(written: TextCallStage | None, stops: StopStage | None) -> Change | None:
+    """The stages in a row: stop sequences are searched for in the text that remains when the calls in it were found."""
+    if written is None or stops is None:
+        first = written or stops
+        return None if first is None else first.feed
+    return lambda event: chain.from_iterable(map(stops.feed, written.feed(event)))
 
 
 def _stage(

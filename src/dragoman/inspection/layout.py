@@ -14,7 +14,7 @@ from itertools import groupby
 from typing import Literal, NamedTuple
 
 from dragoman._json import dumps
-from dragoman.inspection.recording import DIALECTS, Form
+from dragoman.dialects.shapes import DIALECTS, Form
 from dragoman.inspection.report import CallReport, ChoiceReport, Dumped, ProblemReport, Report
 from dragoman.inspection.terminal_text import cells, excerpt, pad, visible_line
 from dragoman.model.outcome import ErrorInfo, Loss, Usage

@@ -4,19 +4,25 @@ People record answers with `curl -i`, from a browser, from a log that dropped th
 or as one JSON array. `open_recording` removes what surrounds the payloads (byte order mark, HTTP header block) and returns
 SSE frames, or one body.
 
-`recognise` finds the dialect by the shape of the payloads: by `object`, `type`, `choices` or `output`. File names, URLs and
-content types are often wrong or missing. The first payload that only one dialect has decides. Pings and errors, which
-several dialects share, decide only if there is no such payload.
+`recognise` finds the dialect by the shape of the payloads (`dialects.shapes`). The first payload that only one dialect has
+decides. Pings and errors, which several dialects share, decide only if there is no such payload.
 """
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from msgspec import Struct
 
 from dragoman._json import FAST_FAILURES, Raw, as_object, is_strict, typed_decoder
-from dragoman.core.fields import read_text
+from dragoman.dialects.shapes import (
+    DIALECTS,
+    DialectName,
+    Form,
+    Shape,
+    frame_fields,
+    shape_of_frame,
+)
 from dragoman.dialects.translate import StreamTranslator, translate_body
 from dragoman.errors import FrameTooLarge, MalformedJson, RemoteProtocolError
 from dragoman.inspection.terminal_text import visible_line
@@ -224,29 +230,10 @@ def _describe(body: bytes) -> str:
     return f"text that begins {visible_line(head)!r}" + ("…" if len(text) > 60 else "")
 
 
-DialectName = Literal["chat", "responses", "messages"]
-Form = Literal["stream", "body"]
-
-DIALECTS: Mapping[DialectName, str] = {
-    "chat": "OpenAI Chat Completions",
-    "responses": "OpenAI Responses",
-    "messages": "Anthropic Messages",
-}
-
-_MESSAGES_EVENTS = frozenset(
-    [
-        "message_start",
-        "content_block_start",
-        "content_block_delta",
-        "content_block_stop",
-        "message_delta",
-        "message_stop",
-    ]
-)
 _REQUEST_FIELDS = ("messages", "input", "prompt")
 _NAMED_FIELDS = 6  # enough fields to recognise an unknown object, on one line
 # How a body that was cut off can still be recognised.
-_CUT_SIGNS: tuple[tuple[re.Pattern[bytes], DialectName], ...] = (
+_CUT_SHAPES: tuple[tuple[re.Pattern[bytes], DialectName], ...] = (
     (re.compile(rb'"object"\s*:\s*"chat\.completion'), "chat"),
     (re.compile(rb'"object"\s*:\s*"response"'), "responses"),
     (re.compile(rb'"type"\s*:\s*"message"'), "messages"),
@@ -265,12 +252,6 @@ class Recognised(Struct, frozen=True):
     recording: Recording
 
 
-class _Sign(NamedTuple):
-    dialect: DialectName
-    form: Form
-    is_sure: bool = True
-
-
 def recognise(data: bytes, dialect: DialectName | None = None) -> Recognised:
     """Open a recording and find its dialect, unless the caller names it.
 
@@ -278,26 +259,26 @@ def recognise(data: bytes, dialect: DialectName | None = None) -> Recognised:
         RemoteProtocolError: the bytes are not a recorded answer. The message says what was expected and what came.
     """
     recording = open_recording(data)
-    sign = _find_sign(recording)
-    found = dialect or (sign.dialect if sign is not None else None)
+    shape = _find_shape(recording)
+    found = dialect or (shape.dialect if shape is not None else None)
     if found is None:
         *names, last = DIALECTS.values()
         raise RemoteProtocolError(
             f"expected an answer of {', '.join(names)} or {last}; got {_describe_recording(recording)}"
         )
-    is_body = recording.framing == "body" and (sign is None or sign.form == "body")
+    is_body = recording.framing == "body" and (shape is None or shape.form == "body")
     return Recognised(found, "body" if is_body else "stream", recording)
 
 
-def _find_sign(recording: Recording) -> _Sign | None:
-    likely: _Sign | None = None
+def _find_shape(recording: Recording) -> Shape | None:
+    likely: Shape | None = None
     for frame in _frames(recording):
-        sign = _read_sign(frame)
-        if sign is not None and sign.is_sure:
-            return sign
-        likely = likely or sign
+        shape = shape_of_frame(frame)
+        if shape is not None and shape.is_sure:
+            return shape
+        likely = likely or shape
     if likely is None and recording.framing == "body" and not is_strict(recording.body):
-        return _read_cut_sign(recording.body[:_CUT_HEAD])
+        return _read_cut_shape(recording.body[:_CUT_HEAD])
     return likely
 
 
@@ -305,70 +286,10 @@ def _frames(recording: Recording) -> Iterator[Frame]:
     return (parse_lines(raw) for _, raw in recording.frames())
 
 
-def _read_sign(frame: Frame) -> _Sign | None:
-    fields = _fields(frame)
-    sign = _read_shape(fields) if fields is not None else None
-    if sign is not None and sign.is_sure:
-        return sign
-    # A frame whose payload is damaged may still have its event name.
-    return _read_type(frame.name.decode("utf-8", "replace")) or sign
-
-
-def _fields(frame: Frame) -> dict[str, Raw] | None:
-    if frame.data is None or frame.is_done:
-        return None
-    try:
-        return as_object(frame.data)
-    except MalformedJson:
-        return None
-
-
-def _read_shape(fields: Mapping[str, Raw]) -> _Sign | None:
-    kind, family = read_text(fields.get("type")) or "", read_text(fields.get("object")) or ""
-    sign = _read_type(kind) or _read_family(family)
-    # The legacy completions API has `choices` too, but no calls.
-    if sign is not None or family == "text_completion":
-        return sign
-    if "stop_reason" in fields and (kind == "message" or "content" in fields):
-        return _Sign("messages", "body")
-    if "choices" in fields:
-        return _Sign("chat", "body" if b'"message"' in bytes(fields["choices"]) else "stream")
-    if bytes(fields.get("output", b"")).startswith(b"["):
-        return _Sign("responses", "body")
-    return _read_vague_shape(kind, fields)
-
-
-def _read_type(kind: str) -> _Sign | None:
-    if kind.startswith("response."):
-        return _Sign("responses", "stream")
-    return _Sign("messages", "stream") if kind in _MESSAGES_EVENTS else None
-
-
-def _read_family(family: str) -> _Sign | None:
-    if family.startswith("chat.completion"):
-        return _Sign("chat", "stream" if family.endswith(".chunk") else "body")
-    return _Sign("responses", "body") if family == "response" else None
-
-
-def _read_vague_shape(kind: str, fields: Mapping[str, Raw]) -> _Sign | None:
-    """The sign of an error or a ping. OpenAI's two dialects share one error body, which counts as Chat Completions here."""
-    match kind:
-        case "ping":
-            return _Sign("messages", "stream", is_sure=False)
-        case "keepalive":
-            return _Sign("responses", "stream", is_sure=False)
-        case "error" if "sequence_number" in fields or "error" not in fields:
-            return _Sign("responses", "stream", is_sure=False)
-        case "error":
-            return _Sign("messages", "body", is_sure=False)
-        case _:
-            return _Sign("chat", "body", is_sure=False) if "error" in fields else None
-
-
-def _read_cut_sign(head: bytes) -> _Sign | None:
-    for pattern, dialect in _CUT_SIGNS:
+def _read_cut_shape(head: bytes) -> Shape | None:
+    for pattern, dialect in _CUT_SHAPES:
         if pattern.search(head) is not None:
-            return _Sign(dialect, "body", is_sure=False)
+            return Shape(dialect, "body", is_sure=False)
     return None
 
 
@@ -376,7 +297,7 @@ def _describe_recording(recording: Recording) -> str:
     """A description of payloads that belong to no dialect."""
     has_payloads = False
     for frame in _frames(recording):
-        fields = _fields(frame)
+        fields = frame_fields(frame)
         if fields:
             return _describe_fields(fields)
         has_payloads = has_payloads or (frame.data is not None and not frame.is_done)

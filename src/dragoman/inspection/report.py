@@ -24,10 +24,11 @@ from dragoman.core.fields import Fields, is_present, read_int, read_object, read
 from dragoman.core.fold import fold
 from dragoman.dialects.codec import DecodeContext
 from dragoman.dialects.registry import codec
+from dragoman.dialects.shapes import DIALECTS, DialectName, Form
 from dragoman.dialects.stream_decoder import Step
 from dragoman.dialects.translate import make_decoder
 from dragoman.errors import MalformedJson
-from dragoman.inspection.recording import DIALECTS, DialectName, Form, Recognised, Recording
+from dragoman.inspection.recording import Recognised, Recording
 from dragoman.model.events import (
     Completed,
     Event,

@@ -1,6 +1,7 @@
 """Applies the Obsidian policy to one answer: events of the upstream in, events for the client out.
 
-First the calls in the text are found and the client's names restored. Then the policy applies:
+First the calls in the text are found, the text is cut at a stop sequence, and the client's names are restored. Then the
+policy applies:
 
     a call of the client     sent, unless `max_calls` is reached, or (dedup) the same call was sent before
       its end                in `obsidian-xml`, a text part with its `<use_tool>` block follows
@@ -26,6 +27,7 @@ from dragoman.core.aliases import NameMap
 from dragoman.core.call_input import judge
 from dragoman.core.losses import LossRule, LossTable, answer_book
 from dragoman.core.restore import Restorer
+from dragoman.dialects.stop_sequences import StopStage
 from dragoman.errors import MalformedJson
 from dragoman.model.events import (
     AnnotationAdded,
@@ -195,25 +197,28 @@ class ObsidianAnswer:
 
     tools: the client's, for the order of parameters. names: the client's names for the tools; None if the events have
     them already. text_calls: finds calls in the text, with the policy `policy.tail`; None: text is not searched.
+    stops: cuts the text at a stop sequence.
     losses: the operator's actions. choices: how many the client requested.
 
     is_over: the answer has ended, and what the upstream still sends is dropped. is_stopped: the grace period ran out.
     is_cut: the answer ended before the upstream's did, so that the upstream is not read to its end.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- a policy, what the request offered, and the stages before it
         self,
         policy: ObsidianPolicy,
         *,
         tools: Iterable[Tool] = (),
         names: NameMap | None = None,
         text_calls: TextCallStage | None = None,
+        stops: StopStage | None = None,
         losses: Mapping[str, LossAction] | None = None,
         choices: int = 1,
     ) -> None:
         self.is_over = self.is_stopped = self.is_cut = False
         self._policy = policy
         self._text_calls = text_calls
+        self._stops = stops
         self._restore: Callable[[Event], Iterable[Event]] | None = (
             None if names is None else Restorer(names).feed
         )
@@ -286,6 +291,8 @@ class ObsidianAnswer:
     def expect_complete(self) -> None:
         """Read the answer to its end, which has the usage, and drop what the policy withholds: the whole body is available."""
         self._is_complete = True
+        if self._stops is not None:
+            self._stops.expect_complete()
 
     def stop(self) -> None:
         """End the answer with its calls: the grace period ran out. The failure that follows is not sent."""
@@ -313,6 +320,10 @@ class ObsidianAnswer:
         return (*events, *self._send(text_calls.finish_now()))
 
     def _send(self, events: Iterable[Event]) -> tuple[Event, ...]:
+        stops = self._stops
+        if stops is not None:
+            events = [*chain.from_iterable(map(stops.feed, events))]
+            self.is_cut = self.is_cut or stops.is_cut
         if self._restore is not None:
             events = chain.from_iterable(map(self._restore, events))
         return tuple(chain.from_iterable(map(self._apply, events)))

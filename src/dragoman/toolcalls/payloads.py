@@ -4,8 +4,8 @@ A payload is a mapping, JSON text or bytes, whole SSE frames, an object of a ven
 no SDK is imported), or a list of these. A payload is never changed. Bytes are read without re-encoding, so that arguments
 in them keep their exact text. A mapping has no text, so it is encoded as compact JSON.
 
-The only wire knowledge of this package is here: enough to recognise a payload by its shape, and to put a bare piece (a
-Chat delta, one Responses item, one Anthropic block) into the frame that its reader expects. Codex's first app-server
+The only wire knowledge of this package is here: enough to recognise a bare piece (a Chat delta, one Responses item, one
+Anthropic block) and to put it into the frame that its reader expects. `dialects.shapes` recognises whole payloads. Codex's first app-server
 protocol wraps other payloads (`codex/event/agent_message_delta` around a Chat delta, …), as the vendors' stream helpers
 do (`{"type": "chunk", "chunk": …}`); the wrapping is removed here.
 
@@ -29,12 +29,12 @@ from dragoman.core.fields import (
     read_json,
     read_list,
     read_object,
-    read_objects,
 )
 from dragoman.core.surrogates import replace_lone
 from dragoman.dialects.codec import DecodeContext
 from dragoman.dialects.codex import CodexReader
 from dragoman.dialects.registry import CODECS
+from dragoman.dialects.shapes import MESSAGES_BLOCKS, Shape, shape_of
 from dragoman.dialects.stream_decoder import FrameReader, check_frame
 from dragoman.errors import GatewayError, MalformedJson
 from dragoman.model.events import Event, Failed, PartStarted
@@ -161,20 +161,6 @@ Fields = Mapping[str, Raw]
 _MAX_WRAPPINGS = 6
 """Levels of wrapping: twice the observed number (`params`, `msg`, `delta`), and a limit on the cost of a hostile payload."""
 
-_MESSAGES_EVENTS = frozenset(
-    [
-        "message_start",
-        "message_delta",
-        "message_stop",
-        "content_block_start",
-        "content_block_delta",
-        "content_block_stop",
-        "ping",
-    ]
-)
-_MESSAGES_BLOCKS = frozenset(
-    {"text", "thinking", "redacted_thinking", "tool_use", "server_tool_use", "mcp_tool_use"}
-)
 _RESPONSES_ITEMS = frozenset({"reasoning", "compaction", "mcp_list_tools", "mcp_approval_request"})
 _RESPONSES_ENDINGS = ("_call", "_output")
 _CODEX_ITEMS = frozenset({"dynamicToolCall", "agentMessage", "userMessage"})
@@ -255,38 +241,41 @@ def _recognise(fields: Fields, data: bytes, place: PayloadContext) -> tuple[Payl
         if method in _CODEX_V1_METHODS or method.startswith(_CODEX_V1_PREFIX):
             return _unwrap(fields, place)
         return (Payload("codex", data, place.choice, stream=_conversation(fields)),)
-    if kind := expect_text(fields.get("type"), "type"):
-        return _typed(kind, fields, data, place)
-    return _untyped(fields, data, place)
+    kind = expect_text(fields.get("type"), "type") or ""
+    shape = shape_of(fields)
+    is_piece = shape is None or not (shape.is_sure or kind)
+    if shape is not None and shape.dialect == "chat":
+        is_piece = "choices" not in fields  # an error, or a delta without its chunk
+    if shape is not None and not is_piece:
+        return _shaped(shape, kind, fields, data, place)
+    return _typed(kind, fields, data, place) if kind else _untyped(fields, data, place)
+
+
+def _shaped(
+    shape: Shape, kind: str, fields: Fields, data: bytes, place: PayloadContext
+) -> tuple[Payload, ...]:
+    """A whole payload of a stream, or a body."""
+    if shape.dialect == "chat":
+        return _chat(fields, data, place)
+    is_whole = shape.form == "body" and shape.is_sure
+    return (Payload(shape.dialect, data, place.choice, is_whole, event="" if is_whole else kind),)
 
 
 def _typed(
     kind: str, fields: Fields, data: bytes, place: PayloadContext
 ) -> tuple[Payload, ...] | None:
-    if kind.startswith("response.") or kind == "keepalive":
-        return (Payload("responses", data, place.choice),)
-    if kind in _MESSAGES_EVENTS:
-        return (Payload("messages", data, place.choice, event=kind),)
-    if kind == "error":
-        is_responses = "sequence_number" in fields or not read_object(fields.get("error"))
-        dialect: Dialect = "responses" if is_responses else "messages"
-        return (Payload(dialect, data, place.choice, event=kind),)
     if kind in _CODEX_V1_TYPES or kind.startswith(_CODEX_V1_PREFIX) or kind == "chunk":
         return _unwrap(fields, place)
     if _is_helper(kind, fields):
         return ()
     if kind in ("function", "custom") and read_object(fields.get(kind)):
         return (_chat_piece(b'{"tool_calls":[' + data + b"]}", place, has_calls=True),)
-    return _item(kind, fields, data, place)
+    return _item(kind, data, place)
 
 
-def _item(
-    kind: str, fields: Fields, data: bytes, place: PayloadContext
-) -> tuple[Payload, ...] | None:
+def _item(kind: str, data: bytes, place: PayloadContext) -> tuple[Payload, ...] | None:
     """A bare item, block or message."""
-    if kind == "message" and _is_messages_body(fields):
-        return (Payload("messages", data, place.choice, is_whole=True),)
-    if kind in _MESSAGES_BLOCKS or kind.endswith("_tool_result"):
+    if kind in MESSAGES_BLOCKS or kind.endswith("_tool_result"):
         reason = b"tool_use" if kind == "tool_use" else b"end_turn"
         body = _MESSAGE % (data, reason)
         return (Payload("messages", body, place.choice, is_whole=True),)
@@ -299,10 +288,8 @@ def _item(
 
 
 def _untyped(fields: Fields, data: bytes, place: PayloadContext) -> tuple[Payload, ...] | None:
-    if "choices" in fields:
+    if "choices" in fields:  # of the legacy completions API
         return _chat(fields, data, place)
-    if _text(fields, "object") == "response" or _is(fields, "output", b"["):
-        return (Payload("responses", data, place.choice, is_whole=True),)
     if _is(fields, "delta", b"{") or _is(fields, "message", b"{"):
         return _chat_choice(fields, place)
     if any(_is(fields, key, b"{") for key in _WRAPPERS):
@@ -383,19 +370,11 @@ def _within(fields: Fields, place: PayloadContext) -> PayloadContext:
     return place if number is None else replace(place, choice=number)
 
 
-def _is_messages_body(fields: Fields) -> bool:
-    """Whether a message is Anthropic's: a message item of Responses has the same type and role."""
-    if "stop_reason" in fields or "model" in fields:
-        return True
-    blocks = read_objects(fields.get("content"))
-    return any(_text(block, "type") in _MESSAGES_BLOCKS for block in blocks)
-
-
 def _is_helper(kind: str, fields: Fields) -> bool:
     return (
         kind.startswith(_HELPER_PREFIXES)
         or kind in _HELPER_TYPES
-        or (kind in _MESSAGES_BLOCKS and _HELPER_FIELD in fields)
+        or (kind in MESSAGES_BLOCKS and _HELPER_FIELD in fields)
     )
 
 

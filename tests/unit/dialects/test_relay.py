@@ -140,6 +140,20 @@ def test_what_has_left_before_the_irregular_frame_is_what_came(key: tuple[str, s
         assert came.endswith(sent)
 
 
+@pytest.mark.parametrize("missing", [0, 1, 2, 4, 6, 7])
+def test_every_choice_that_leaves_has_a_finish_reason(missing: int) -> None:
+    payloads = base("chat")
+    del payloads[missing]["choices"][0]["finish_reason"]
+    data = wire("chat", payloads)
+    for reads in cuts(data).values():
+        machine = relay("chat")
+        out = b"".join([machine.feed(read) for read in reads]) + machine.close()
+        chunks = [json.loads(frame[6:]) for frame in frames_of(out)[:-1]]
+        choices = [choice for chunk in chunks for choice in chunk["choices"]]
+        assert all("finish_reason" in choice for choice in choices)
+        assert machine.reason == "unusable_frame"
+
+
 def test_ids_and_indices_go_on_where_the_upstream_left_them() -> None:
     payloads = base("responses")
     payloads[-1]["response"]["output"] = []

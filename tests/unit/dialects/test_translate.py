@@ -16,9 +16,19 @@ from dragoman.dialects.translate import (
     translate_request,
 )
 from dragoman.errors import ConfigError
-from dragoman.model.events import Completed, Event, Finished, InputDelta, Started, TextDelta
-from dragoman.model.outcome import Outcome
-from dragoman.model.parts import Call
+from dragoman.model.events import (
+    Completed,
+    Event,
+    Finished,
+    InputDelta,
+    PartEnded,
+    PartStarted,
+    Started,
+    TextDelta,
+    UsageReported,
+)
+from dragoman.model.outcome import Outcome, Usage
+from dragoman.model.parts import Call, Text
 
 REQUEST = json.dumps(
     {
@@ -36,15 +46,55 @@ REQUEST = json.dumps(
 ).encode()
 
 
+HELLO = [{"role": "user", "content": "hi"}]
+
+
 def read(dialect: str, stream: bytes) -> Outcome:
     decoder = make_decoder(dialect)
     steps = decoder.feed(stream) + decoder.close()
     return fold(event for step in steps for event in step.events)
 
 
+def read_body(dialect: str, data: bytes) -> Outcome:
+    return fold(codec(dialect).read_body(data, DecodeContext()).events)
+
+
 def test_unknown_dialect_is_refused_by_name() -> None:
     with pytest.raises(ConfigError, match="one of chat, responses, messages; got 'morse'"):
         codec("morse")
+
+
+def test_stop_sequences_that_the_target_lacks_cut_its_answer() -> None:
+    asked = json.dumps({"model": "m", "messages": HELLO, "stop": ["END"]}).encode()
+    assert translate_request(asked, "chat", "messages").stop == ()
+    stop = translate_request(asked, "chat", "responses").stop
+    assert stop == ("END",)
+    events: list[Event] = [
+        Started("resp_1", "m"),
+        PartStarted(0, Text(status="in_progress")),
+        *(TextDelta(0, piece) for piece in ("One E", "ND", " two")),
+        PartEnded(0, Text(text="One END two")),
+        Finished("stop"),
+        UsageReported(Usage(input=1, output=2)),
+        Completed(),
+    ]
+    encoder = make_encoder("responses")
+    frames = [encoder.encode(event) for event in events]
+    translator = StreamTranslator("responses", "chat", stop=stop)
+    out = b"".join(map(translator.feed, frames[:5]))
+    assert translator.is_over
+    assert translator.close() == b""
+    assert not translator.problems
+    body = translate_body(codec("responses").encode_body(events), "responses", "chat", stop=stop)
+    (streamed,), (whole,) = read("chat", out).choices, read_body("chat", body.body).choices
+    assert streamed == whole
+    assert (whole.parts, whole.stop_sequence) == ((Text(text="One "),), "END")
+    uncut = StreamTranslator("responses", "chat", stop=["STOP"])
+    plain = StreamTranslator("responses", "chat")
+    stream = b"".join(frames)
+    assert uncut.feed(stream) + uncut.close() == plain.feed(stream) + plain.close()
+    assert uncut.is_over
+    assert plain.is_over
 
 
 def test_stream_and_body_give_the_clients_own_names_back() -> None:

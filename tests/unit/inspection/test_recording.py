@@ -7,15 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman._json import dumps
+from dragoman.dialects.shapes import DialectName, Form
 from dragoman.errors import GatewayError, RemoteProtocolError
-from dragoman.inspection.recording import (
-    DialectName,
-    Form,
-    Recording,
-    open_recording,
-    recognise,
-    rewrite,
-)
+from dragoman.inspection.recording import Recording, open_recording, recognise, rewrite
 from dragoman.inspection.report import examine
 from dragoman.sse import encode_frame
 

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dragoman.dialects.shapes import DialectName
 from dragoman.dialects.stream_decoder import Step
 from dragoman.errors import GatewayError
 from dragoman.inspection.layout import to_json_dump
-from dragoman.inspection.recording import DialectName, recognise
+from dragoman.inspection.recording import recognise
 from dragoman.inspection.report import Report, examine, examine_dumped, examine_steps, open_dump
 from dragoman.model.events import Failed, PartEnded, PartStarted, Started
 from dragoman.model.outcome import ErrorInfo

@@ -1,9 +1,10 @@
 """Decides which chunks every client can use unchanged.
 
-A usable stream has the envelope (`id`, `object`, `created`, `model`) on every chunk, a role in the first delta of a
-choice, an index on every call, id, type and name of a call in its first delta, strings for arguments, calls one after
-the other, and one known finish per choice. All clients accept null or absent content, repeated ids, empty names in later
-deltas, usage in any chunk, `event:` lines and comments.
+A usable stream has the envelope (`id`, `object`, `created`, `model`) on every chunk, `finish_reason` in every choice (null
+until the finish, as OpenAI's schema requires), a role in the first delta of a choice, an index on every call, id, type and
+name of a call in its first delta, strings for arguments, calls one after the other, and one known finish per choice. All
+clients accept null or absent content, repeated ids, empty names in later deltas, usage in any chunk, `event:` lines and
+comments.
 """
 
 from collections.abc import Sequence
@@ -32,7 +33,8 @@ _LEGACY_FINISHES = frozenset({"stop", "length", "function_call", "content_filter
 _BLANK = b"\n\n"
 _CHOICES = b'"choices"'
 _NO_CHOICES = b'"choices":[]}'
-_UNKNOWN_HEAD = b"\0"  # no frame begins with it
+_FINISH = b'"finish_reason":'  # with the colon: a text may be exactly these letters
+_UNKNOWN = b"\0"  # no frame begins or ends with it
 
 
 class ChatCheck:
@@ -54,8 +56,9 @@ class ChatCheck:
             0  # calls and finishes that were received and whose events were not emitted yet
         )
         # The bytes of plain deltas before their choices, and the bytes to send in their place.
-        self._head = _UNKNOWN_HEAD
+        self._head = _UNKNOWN
         self._new_head: bytes | None = None
+        self._tail = _UNKNOWN  # of the last delta, from `finish_reason` on
 
     @property
     def choices(self) -> int:
@@ -78,6 +81,10 @@ class ChatCheck:
                 self._ahead -= 1
 
     def plain(self, raw: bytes, count: int) -> bytes | None:
+        if not raw.endswith(self._tail) and not self._find_tail(raw):
+            return None
+        if count > 1 and raw.count(_FINISH) < count:
+            return None
         if not raw.startswith(self._head):
             first = self._learn(raw if count == 1 else raw[: raw.index(_BLANK) + len(_BLANK)])
             if count == 1 or first is None:
@@ -89,6 +96,12 @@ class ChatCheck:
             return raw
         rest = raw[len(head) :]
         return new_head + (rest if count == 1 else rest.replace(_BLANK + head, _BLANK + new_head))
+
+    def _find_tail(self, raw: bytes) -> bool:
+        """Whether the choice of the last plain delta has a `finish_reason`. Its end is remembered: most deltas end alike."""
+        start = raw.rfind(_FINISH)
+        self._tail = raw[start:] if start >= 0 else _UNKNOWN
+        return start >= 0
 
     def keep_alive(self) -> bytes:
         return encode_comment("ping")
@@ -189,7 +202,7 @@ class ChatCheck:
             whole = decode_usable_envelope(head[start:] + _NO_CHOICES)
         except FAST_FAILURES:
             whole = None  # a field of the envelope follows the choices
-        self._head = head if whole == envelope else _UNKNOWN_HEAD
+        self._head = head if whole == envelope else _UNKNOWN
         self._new_head = None
         if self._model is None or self._model == envelope.model:
             return raw
@@ -201,7 +214,7 @@ class ChatCheck:
             return None
         sent = raw.replace(data, renamed, 1)
         head = self._head
-        if head is not _UNKNOWN_HEAD:
+        if head is not _UNKNOWN:
             self._new_head = sent[: len(sent) - (len(raw) - len(head))]
         return sent
 

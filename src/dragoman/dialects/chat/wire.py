@@ -326,7 +326,7 @@ class UsableDelta(Struct):
 class UsableChoice(Struct):
     index: int
     delta: UsableDelta
-    finish_reason: str | None = None
+    finish_reason: str | None  # the key is required, also where it is null
 
 
 class UsableEnvelope(Struct):

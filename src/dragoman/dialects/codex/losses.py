@@ -56,7 +56,6 @@ LOSSES: LossTable = {
     "schema": LossRule("Codex drops these keywords of a schema, and all strictness", "carry"),
     "seed": LossRule("there is no seed", "drop"),
     "service_tier": LossRule("Codex does not know this service tier", "drop"),
-    "stop_sequences": LossRule("there are no stop sequences", "drop"),
     "store": LossRule("the gateway, not the upstream, stores answers", "drop"),
     "temperature": LossRule("there is no temperature", "drop"),
     "tool_choice": LossRule(

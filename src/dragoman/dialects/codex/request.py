@@ -444,7 +444,7 @@ def encode_request(
     }
     _note_unsaid(request, book)
     repairs = (*pairing, *offer.repairs)
-    return EncodedRequest(dumps_document(body), names, book.losses, repairs)
+    return EncodedRequest(dumps_document(body), names, book.losses, repairs, request.stop)
 
 
 def _turn(request: Request, book: LossBook) -> dict[str, object]:
@@ -517,8 +517,6 @@ _note_absent = unsaid_noter(
 
 def _note_unsaid(request: Request, book: LossBook) -> None:
     _note_absent(request, book)
-    if request.stop:
-        book.note("stop_sequences", "stop", f"{len(request.stop)} of them")
     if request.choices is not None and request.choices > 1:
         book.note("choices", "n", str(request.choices))
     note_include(request, book, given=_INCLUDED)

@@ -30,7 +30,6 @@ LOSSES: LossTable = {
     "response_format": LossRule("this response format is unknown here", "drop"),
     "schema": LossRule("a tool's schema was changed so that OpenAI accepts it", "carry"),
     "seed": LossRule("there is no seed", "drop"),
-    "stop_sequences": LossRule("there are no stop sequences", "drop"),
     "top_k": LossRule("there is no top_k", "drop"),
     "unknown_field": LossRule("fields of another dialect have no meaning here", "drop"),
     # --- answers, and conversations ---

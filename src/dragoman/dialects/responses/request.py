@@ -331,7 +331,7 @@ def encode_request(
     body |= shared
     if own:
         body |= {key: own[key] for key in own if key not in body and key != "text"}
-    return EncodedRequest(dumps(body), names, book.losses, repairs)
+    return EncodedRequest(dumps(body), names, book.losses, repairs, request.stop)
 
 
 def pair_turns(request: Request) -> tuple[tuple[Turn, ...], tuple[Repair, ...]]:
@@ -390,7 +390,5 @@ def _used(turns: tuple[Turn, ...]) -> list[tuple[str | None, str]]:
 
 def _note_absent(request: Request, book: LossBook) -> None:
     _note_unsaid(request, book)
-    if request.stop:
-        book.note("stop_sequences", "stop", f"{len(request.stop)} of them")
     if request.choices is not None and request.choices > 1:
         book.note("choices", "n", str(request.choices))

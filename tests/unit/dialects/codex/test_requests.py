@@ -300,7 +300,6 @@ def test_everything_that_cannot_be_said_is_noted() -> None:
         "response_format",
         "seed",
         "service_tier",
-        "stop_sequences",
         "store",
         "temperature",
         "tool_choice",

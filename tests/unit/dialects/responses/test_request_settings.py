@@ -46,7 +46,6 @@ def again(**fields: Any) -> Json:
 @pytest.mark.parametrize(
     ("fields", "code"),
     [
-        ({"stop": ("###",)}, "stop_sequences"),
         ({"seed": 1}, "seed"),
         ({"top_k": 4}, "top_k"),
         ({"presence_penalty": 0.5}, "presence_penalty"),
@@ -79,8 +78,15 @@ def test_several_choices_are_refused_by_default() -> None:
 
 def test_policy_may_refuse_what_is_dropped_by_default() -> None:
     with pytest.raises(RequestRefused) as caught:
-        encode_request(Request(stop=("#",)), policy={"stop_sequences": "refuse"})
-    assert caught.value.param == "stop"
+        encode_request(Request(top_k=4), policy={"top_k": "refuse"})
+    assert caught.value.param == "top_k"
+
+
+def test_stop_sequences_are_left_to_the_caller() -> None:
+    encoded = encode_request(Request(stop=("#", "END")))
+    assert encoded.stop == ("#", "END")
+    assert not encoded.losses
+    assert b"END" not in encoded.body
 
 
 def test_least_number_of_tokens_is_sent() -> None:

@@ -1,13 +1,13 @@
-"""Ends an answer under the Obsidian policy before the upstream's answer ends.
+"""Ends an answer before the upstream's answer ends: after calls by the Obsidian policy, or at a stop sequence.
 
-PatientReply         the reply; once the turn should stop, it waits for further calls only for the grace period
-ObsidianInterpreter  writes the answer as a stream
-ObsidianCollector    collects the answer for a body
+PatientReply       the reply; once the turn should stop, it waits for further calls only for the grace period
+EndingInterpreter  writes the answer as a stream
+EndingCollector    collects the answer for a body
 """
 
 import asyncio
 from collections.abc import Sequence
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from msgspec import structs
 
@@ -22,6 +22,33 @@ from dragoman.upstream.base import Reply
 _Inner = TypeVar("_Inner", bound=Interpreter | BodyCollector)
 
 _CUT = ErrorInfo(kind="cancelled", message="the answer was ended after its calls")
+
+
+class EndingStage(Protocol):
+    """A stage that may end the answer: an `ObsidianAnswer` or a `StopStage`.
+
+    is_over: the answer has ended, and what the upstream still sends is dropped. is_stopped: the grace period ran out.
+    is_cut: the answer ended before the upstream's did, so that the upstream is not read to its end.
+    """
+
+    @property
+    def is_over(self) -> bool: ...
+
+    @property
+    def is_stopped(self) -> bool: ...
+
+    @property
+    def is_cut(self) -> bool: ...
+
+    @property
+    def problems(self) -> Sequence[Problem]: ...
+
+    @property
+    def losses(self) -> Sequence[Loss]: ...
+
+    def expect_complete(self) -> None:
+        """Read the answer to its end, and drop what is not sent: the whole body is available."""
+        ...
 
 
 class PatientReply(Reply):
@@ -58,14 +85,14 @@ class PatientReply(Reply):
         self._reply.close()
 
 
-class _ObsidianOutput(Generic[_Inner]):
-    """An answer whose event changes include an `ObsidianAnswer`, streamed or collected."""
+class _EndingOutput(Generic[_Inner]):
+    """An answer whose event changes include an `EndingStage`, streamed or collected."""
 
-    __slots__ = ("_inner", "_obsidian")
+    __slots__ = ("_ending", "_inner")
 
-    def __init__(self, inner: _Inner, obsidian: ObsidianAnswer) -> None:
+    def __init__(self, inner: _Inner, ending: EndingStage) -> None:
         self._inner = inner
-        self._obsidian = obsidian
+        self._ending = ending
 
     @property
     def tally(self) -> Tally:
@@ -73,7 +100,7 @@ class _ObsidianOutput(Generic[_Inner]):
 
     @property
     def is_over(self) -> bool:
-        return self._obsidian.is_over or self._inner.is_over
+        return self._ending.is_over or self._inner.is_over
 
     @property
     def waiting(self) -> int:
@@ -81,48 +108,48 @@ class _ObsidianOutput(Generic[_Inner]):
 
     @property
     def problems(self) -> Sequence[Problem]:
-        return (*self._inner.problems, *self._obsidian.problems)
+        return (*self._inner.problems, *self._ending.problems)
 
     @property
     def losses(self) -> Sequence[Loss]:
-        return (*self._inner.losses, *self._obsidian.losses)
+        return (*self._inner.losses, *self._ending.losses)
 
     def feed(self, data: bytes) -> bytes:
         return self._inner.feed(data)
 
     def close(self) -> bytes:
-        if self._obsidian.is_over:
+        if self._ending.is_over:
             return b""
-        return self._inner.fail(_CUT) if self._obsidian.is_stopped else self._inner.close()
+        return self._inner.fail(_CUT) if self._ending.is_stopped else self._inner.close()
 
     def fail(self, error: ErrorInfo) -> bytes:
-        return b"" if self._obsidian.is_over else self._inner.fail(error)
+        return b"" if self._ending.is_over else self._inner.fail(error)
 
 
-class ObsidianInterpreter(_ObsidianOutput[Interpreter]):
-    """An `Interpreter` whose event changes include an `ObsidianAnswer`."""
+class EndingInterpreter(_EndingOutput[Interpreter]):
+    """An `Interpreter` whose event changes include an `EndingStage`."""
 
     __slots__ = ()
 
     def keep_alive(self) -> bytes:
-        return b"" if self._obsidian.is_over else self._inner.keep_alive()
+        return b"" if self._ending.is_over else self._inner.keep_alive()
 
 
-class ObsidianCollector(_ObsidianOutput[BodyCollector]):
-    """A `BodyCollector` whose event changes include an `ObsidianAnswer`."""
+class EndingCollector(_EndingOutput[BodyCollector]):
+    """A `BodyCollector` whose event changes include an `EndingStage`."""
 
     __slots__ = ()
 
     def body(self, target: str, encode: EncodeContext) -> TranslatedBody:
-        return completed(self._inner.body(target, encode), self._obsidian)
+        return completed(self._inner.body(target, encode), self._ending)
 
 
-def completed(body: TranslatedBody, obsidian: ObsidianAnswer | None) -> TranslatedBody:
-    """A body with the problems and losses of the Obsidian policy."""
-    if obsidian is None:
+def completed(body: TranslatedBody, ending: EndingStage | None) -> TranslatedBody:
+    """A body with the problems and losses of the stage that may end it."""
+    if ending is None:
         return body
     return structs.replace(
         body,
-        problems=(*body.problems, *obsidian.problems),
-        losses=(*body.losses, *obsidian.losses),
+        problems=(*body.problems, *ending.problems),
+        losses=(*body.losses, *ending.losses),
     )
