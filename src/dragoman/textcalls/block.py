@@ -214,6 +214,8 @@ class TextPattern(Struct, frozen=True, kw_only=True):
         model's profile asks for it, and only for tools that are offered.
     in_fence, in_think: the meaning of an opener in a code fence, in inline code or in reasoning.
     place: where an opener may be.
+    is_mark: the block is a mark around text and no call. Once something that began like a call stayed text, marks stay
+        too, because they may belong to it.
     stream_args: report arguments while they stream. By default a call is reported when it is complete.
     """
 
@@ -227,5 +229,6 @@ class TextPattern(Struct, frozen=True, kw_only=True):
     in_fence: Context = "text"
     in_think: Context = "text"
     place: Place = "anywhere"
+    is_mark: bool = False
     stream_args: bool = False
     limits: Limits = DEFAULT_LIMITS

@@ -290,6 +290,7 @@ class Finder:
 
     def _note_failed(self) -> None:
         self._failed += 1
+        self._collector.around.has_kept_block = True
         if self._failed > MAX_FAILED:
             reason = f"expected at most {MAX_FAILED} openers that begin no call; the rest is text"
             self._collector.add_problem("limit", reason, self._at)

@@ -204,6 +204,7 @@ def _counts(pattern: TextPattern, around: Surroundings) -> bool:
             allowed = pattern.in_fence == "call"
         case "plain":
             allowed = True
+    allowed = allowed and not (pattern.is_mark and around.has_kept_block)
     match pattern.place:
         case "anywhere":
             return allowed

@@ -201,7 +201,10 @@ PROFILES = (
         ("command-*", "c4ai-command-*", "*command-a*", "*command-r7b*"),
         ("command_thoughts", "command_marks"),
     ),
-    Profile(("gpt-oss*", "*gpt-oss*"), ("harmony_channels", "harmony_marks")),
+    Profile(
+        ("gpt-oss*", "*gpt-oss*"),
+        ("harmony_channels", "harmony_marks", "harmony_messages"),
+    ),
     Profile(("kimi-k3*", "*kimi-k3*"), ("kimi_k3_marks",)),
     Profile(
         ("*functionary*v3.2*", "*functionary-medium-v3*"),
@@ -210,7 +213,17 @@ PROFILES = (
     Profile(("*kimi-k2*",), thinking=("kimi_k2", "kimi_k2_bare")),
     Profile(("*minimax-m1*",), thinking=("minimax_m1",)),
     Profile(("*qwen3*", "*qwq*"), thinking=("hermes", "qwen3_coder")),
-    Profile(("*muse*", "*glimmer*"), ("muse_thoughts", "muse_headers", "muse_marks")),
+    Profile(
+        ("*muse*", "*glimmer*"),
+        (
+            "muse_thoughts",
+            "muse_headers",
+            "muse_marks",
+            "muse_first",
+            "muse_first_thoughts",
+            "muse_first_headers",
+        ),
+    ),
     Profile(("dots*", "*dots.llm*"), ("dots_marks",)),
     # Models tuned for one agent's prompt, and those that were trained on ReAct.
     Profile(("*cline*", "*roocode*", "*roo-code*"), ("tool_tags",)),

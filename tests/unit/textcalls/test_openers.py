@@ -59,7 +59,9 @@ def test_call_in_a_fence_in_inline_code_or_in_thinking_is_text(text: str) -> Non
         f"`code` then {CALL}",
         f"a stray ` in one line\n{CALL}",
         f"<think>hm</think>{CALL}",
-        f"    ```\n{CALL}",
+        f"    ```\n    code\n    ```\n{CALL}",
+        f"- ```\n  code\n  ```\n{CALL}",
+        f"> ~~~\n> code\n> ~~~\n\n{CALL}",
     ],
 )
 def test_call_behind_a_fence_or_thinking_is_a_call(text: str) -> None:

@@ -8,7 +8,6 @@ import pytest
 from dragoman.textcalls import PATTERNS, Limits
 
 PAGES = Path(__file__).parents[3] / "docs"
-MARKS = ("_marks", "_thoughts", "_headers", "_citations", "_content")
 
 
 def page(name: str) -> str:
@@ -49,7 +48,7 @@ def test_tables_of_formats_are_the_registry() -> None:
     patterns = PATTERNS.snapshot()
     names = [one.name for one in patterns if one.is_sentinel]
     assert sorted(listed(sentinel)) == sorted(names)
-    bare = [one.name for one in patterns if not one.is_sentinel and not one.name.endswith(MARKS)]
+    bare = [one.name for one in patterns if not one.is_sentinel and not one.is_mark]
     assert sorted(listed(other)) == sorted(bare)
 
 
