@@ -311,7 +311,9 @@ def _malformed(form: TextFormat, chance: Chance) -> Case:
     kind = chance.random()
     if kind < 0.5:
         size = chance.randint(1, len(block) - 1)
-        why, text, finish = "cut", before + block[:size], chance.choice(("stop", "length"))
+        # Obsidian's reader takes the end of a whole answer for the end of the block.
+        finish = "length" if form.name == "use_tool" else chance.choice(("stop", "length"))
+        why, text = "cut", before + block[:size]
     else:
         why, damaged = _damage(form, block, calls, chance)
         text, finish = before + damaged + after, "stop"

@@ -297,6 +297,8 @@ def _stage(
         model=target.model,
         policy=TailPolicy() if target.obsidian is None else target.obsidian.tail,
         seed=seed,
+        # Messages is the dialect of one vendor, whose models leak their calls.
+        leaks=target.dialect == "messages",
     )
 
 

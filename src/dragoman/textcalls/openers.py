@@ -20,6 +20,11 @@ _MAX_TOKEN = 16  # characters of a cached piece of text, and below the number of
 _MAX_TOKENS = 4096
 _FEW_MARKS = 12  # more marks are found faster by one regular expression
 _SHORTEST_MARK = 2  # a single `<` or `[` may be the end of a sentence
+# A word alone at the end of a text, perhaps with line breaks behind it; and where such a word may begin, or come next.
+MAX_STRAY = 16
+_STRAY = re.compile(rf"(?:\A|(?<=\n))[a-z]{{1,{MAX_STRAY}}}(?:\r?\n){{0,3}}\Z")
+_MAX_STRAY_TEXT = MAX_STRAY + 8  # with its line breaks, and the one before it
+_STRAY_BEGINS = rf"\n[a-z]{{0,{MAX_STRAY}}}(?:\r?\n){{0,3}}\Z"
 _SIGNS = re.compile("|".join((*map(re.escape, _THINKING), "`+", "~+")))
 
 
@@ -73,6 +78,9 @@ def _beginnings(prepared: Sequence[PreparedPattern]) -> Callable[[str], object]:
                 found |= {rf"{two}(?<!{inside}{two})", rf"{first}\Z(?<!{inside}{first})"}
             else:
                 found |= {two, rf"{first}\Z"}
+    if any(one.pattern.has_stray_word for one in prepared):
+        marks.add("\n")
+        found.add(_STRAY_BEGINS)
     search = re.compile("|".join(sorted(found))).search
     return search if len(marks) > _FEW_MARKS else _one_by_one(search, sorted(marks), ends)
 
@@ -115,10 +123,19 @@ class Openers:
     begins_in: matches if anything may begin in a text. begins: the same as a cached test, for the tokens of a stream.
     """
 
-    __slots__ = ("_groups", "_prepared", "_tokens", "_words", "begins", "begins_in")
+    __slots__ = (
+        "_groups",
+        "_prepared",
+        "_tokens",
+        "_words",
+        "begins",
+        "begins_in",
+        "has_stray_words",
+    )
 
     def __init__(self, patterns: Sequence[TextPattern], offers: Offers) -> None:
         self._prepared = [PreparedPattern(pattern, offers) for pattern in patterns]
+        self.has_stray_words = any(pattern.has_stray_word for pattern in patterns)
         found = {word for prepared in self._prepared for word in prepared.openers.words}
         self._words = words(*sorted(found | _THINKING))
         alternatives = "|".join(map(re.escape, self._words.words))
@@ -159,6 +176,14 @@ class Openers:
 
     def held_from(self, text: str, start: int) -> int:
         return self._words.held_from(text, start)
+
+    def stray_from(self, text: str, start: int, end: int, *, is_line_empty: bool) -> int:
+        """Return where a word alone at the end of `text[start:end]` begins, which a call may follow; `end` if there is none."""
+        first = max(start, end - _MAX_STRAY_TEXT)
+        found = _STRAY.search(text[first:end])
+        if found is None or (found.start() == 0 and not (first == start and is_line_empty)):
+            return end
+        return first + found.start()
 
     def is_mark(self, text: str) -> bool:
         """Return whether a text is an opener that does not occur in prose, or a prefix of one."""

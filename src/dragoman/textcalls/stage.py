@@ -154,10 +154,11 @@ def stage_for(
     model: str | None = None,
     policy: TailPolicy = _DEFAULT_POLICY,
     seed: str = "",
+    leaks: bool = False,
 ) -> "TextCallStage | None":
     """Return the stage for the answer to a request; None if no tool may be called, so that no text can be a call.
 
-    model: the model's name at the upstream, if it differs from the request's.
+    model: the model's name at the upstream, if it differs from the request's. leaks: a call in its text has leaked.
 
     Raises:
         ConfigError: `formats` has an unknown name.
@@ -173,7 +174,7 @@ def stage_for(
     if not offers:
         return None
     wanted = formats if isinstance(formats, str) else tuple(formats)
-    looking = patterns_for(wanted, model or request.model)
+    looking = patterns_for(wanted, model or request.model, leaks=leaks)
     return TextCallStage(
         StageSettings(
             offers=offers,

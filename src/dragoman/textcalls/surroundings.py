@@ -73,6 +73,11 @@ class Surroundings:
     def is_line_start(self) -> bool:
         return self._lead is not None and not self._lead.strip()
 
+    @property
+    def is_line_empty(self) -> bool:
+        """Whether nothing came in this line, and it is not in a fence or in reasoning."""
+        return self._lead == "" and not (self._run or self._fence or self._thinking)
+
     def pass_text(self, text: str) -> None:
         """Pass text without runs and without tags around reasoning."""
         if not text:

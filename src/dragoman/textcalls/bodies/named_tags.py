@@ -194,7 +194,9 @@ def _report_call(block: Block, name: str, text: str) -> None:
     """Report the call of a complete block. text: its parameters."""
     unclosed: set[str] = set()
     parameters = read_parameters(text, name, block.offers, unclosed)
-    missing = [key for key in block.offers.parameters(name) if key in unclosed]
+    # Another block that begins within this one: this one's closing tag is missing.
+    known = (*block.offers.parameters(name), block.opener[1:-1])
+    missing = [key for key in known if key in unclosed]
     if missing:
         block.malformed(
             f"expected <{missing[0]}> and </{missing[0]}>", at=block.start + len(block.opener)
