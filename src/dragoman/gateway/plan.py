@@ -28,6 +28,7 @@ from dragoman.state.escrow import FAMILIES, Escrow, seen_by
 from dragoman.state.keeper import Keeper
 from dragoman.state.managed_store import ManagedStore
 from dragoman.store.codec import weigh_request
+from dragoman.textcalls.history import heal_history
 from dragoman.textcalls.prompting import needs_prompting, prompt_tools
 from dragoman.textcalls.stage import TextCallStage, stage_for
 from dragoman.textcalls.tail import TailPolicy
@@ -126,6 +127,8 @@ def plan_request(asked: ClientRequest, target: AttemptTarget, *, stream: bool) -
     wanted, repairs = asked.request, _NO_REPAIRS
     if target.obsidian is not None:
         wanted, repairs = apply_to_request(wanted, target.obsidian)
+    elif settings.text_calls and settings.prompted_tools is None and not target.is_exact:
+        wanted, repairs = heal_history(wanted, formats=settings.text_calls, model=model)
     if settings.prompted_tools is not None and needs_prompting(wanted):
         prompted = prompt_tools(wanted, settings.prompted_tools, settings.losses)
         request = structs.replace(prompted.request, model=model, stream=stream)
@@ -205,7 +208,7 @@ def plan_answer(
     is_translated = target.obsidian is not None or settings.prompted_tools is not None
     is_relayed = target.is_same_dialect and profile == "default" and not is_translated
     # `exact` promises the answer unchanged, so its text is not searched for calls.
-    is_exact = is_relayed and settings.passthrough == "exact"
+    is_exact = is_relayed and target.is_exact
     names: NameMap | None = planned.names
     wants_stream = request.stream is True
     obsidian = change = None

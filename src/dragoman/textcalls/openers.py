@@ -6,6 +6,7 @@ The search also finds the marks that `Surroundings` needs: runs of backticks and
 import re
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
+from os.path import commonprefix
 
 from dragoman.errors import ConfigError
 from dragoman.textcalls.block import MAX_WORD, TextPattern
@@ -16,6 +17,7 @@ from dragoman.textcalls.surroundings import THINKING, Surroundings
 NAME_SLOT = "{name}"
 _THINKING = frozenset(THINKING) | frozenset(THINKING.values())
 _RUNS = frozenset("`~")
+_STEM = 3  # characters that openers of one group share
 _MAX_TOKEN = 16  # characters of a cached piece of text, and below the number of cached pieces
 _MAX_TOKENS = 4096
 _FEW_MARKS = 12  # more marks are found faster by one regular expression
@@ -99,6 +101,20 @@ def _one_by_one(
     return begins_in
 
 
+def _stems(prepared: Sequence[PreparedPattern]) -> dict[str, list[str]]:
+    """Return the beginnings that openers have in common, by first character: a text without any of them has no opener.
+
+    Testing for each of them takes a fifth of the time of one search for all openers; without a `<`, a twentieth.
+    """
+    groups: dict[str, list[str]] = {}
+    for word in sorted(word for one in prepared for word in one.openers.words):
+        groups.setdefault(word[:_STEM], []).append(word)
+    stems: dict[str, list[str]] = {}
+    for group in groups.values():
+        stems.setdefault(group[0][0], []).append(commonprefix(group))
+    return stems
+
+
 class Beginnings(dict[str, bool]):
     """Whether anything may begin in a piece of text. Short pieces are cached: a model's tokens repeat, and a lookup costs
     half of a search.
@@ -126,6 +142,7 @@ class Openers:
     __slots__ = (
         "_groups",
         "_prepared",
+        "_stems",
         "_tokens",
         "_words",
         "begins",
@@ -135,6 +152,7 @@ class Openers:
 
     def __init__(self, patterns: Sequence[TextPattern], offers: Offers) -> None:
         self._prepared = [PreparedPattern(pattern, offers) for pattern in patterns]
+        self._stems: dict[str, list[str]] | None = None
         self.has_stray_words = any(pattern.has_stray_word for pattern in patterns)
         found = {word for prepared in self._prepared for word in prepared.openers.words}
         self._words = words(*sorted(found | _THINKING))
@@ -165,6 +183,15 @@ class Openers:
             return None
         word = found.group()
         return found.start(), self.token_at(text, found.start()) if word in _RUNS else word
+
+    def occur_in(self, text: str) -> bool:
+        """Return whether a whole text may have an opener anywhere."""
+        if self._stems is None:
+            self._stems = _stems(self._prepared)
+        for first, stems in self._stems.items():
+            if first in text and any(stem in text for stem in stems):
+                return True
+        return False
 
     def token_at(self, text: str, start: int) -> str:
         """Return the run or the tag around reasoning at a position, or the first character there."""

@@ -295,6 +295,22 @@ def choose_patterns(
     return tuple(replace(one, stream_args=True) if one.name in streaming else one for one in chosen)
 
 
+@lru_cache(maxsize=256)
+def _sentinels(
+    registry: PatternRegistry, _changes: int, names: tuple[str, ...], model: str | None
+) -> tuple[TextPattern, ...]:
+    chosen = patterns_for(names, model, registry, leaks=True).patterns
+    return tuple(pattern for pattern in chosen if pattern.is_sentinel)
+
+
+def sentinels_for(
+    formats: str | Iterable[str], model: str | None, registry: PatternRegistry = PATTERNS
+) -> tuple[TextPattern, ...]:
+    """Return the patterns for a model's answers that have a sentinel, with the stray words of leaked calls."""
+    names = (formats,) if isinstance(formats, str) else tuple(formats)
+    return _sentinels(registry, registry.changes, names, model)
+
+
 class ChosenPatterns(Struct, frozen=True, gc=False):
     """The patterns for the answers of one model. All its requests use the same."""
 
