@@ -124,11 +124,12 @@ def plan_request(asked: ClientRequest, target: AttemptTarget, *, stream: bool) -
     """
     model = target.model
     settings = target.settings
-    wanted, repairs = asked.request, _NO_REPAIRS
+    wanted, repairs, is_healed = asked.request, _NO_REPAIRS, False
     if target.obsidian is not None:
         wanted, repairs = apply_to_request(wanted, target.obsidian)
     elif settings.text_calls and settings.prompted_tools is None and not target.is_exact:
         wanted, repairs = heal_history(wanted, formats=settings.text_calls, model=model)
+        is_healed = bool(repairs)
     if settings.prompted_tools is not None and needs_prompting(wanted):
         prompted = prompt_tools(wanted, settings.prompted_tools, settings.losses)
         request = structs.replace(prompted.request, model=model, stream=stream)
@@ -138,7 +139,8 @@ def plan_request(asked: ClientRequest, target: AttemptTarget, *, stream: bool) -
         encoded = _shaped(encoded, target, (*repairs, *prompted.repairs))
         losses = (*prompted.losses, *encoded.losses)
         return PlannedRequest(encoded, prompted.names, prompted.tools, losses)
-    if target.is_same_dialect and wanted is asked.request and not asked.is_rebuilt:
+    is_own = is_healed or wanted is asked.request
+    if target.is_same_dialect and is_own and not asked.is_rebuilt:
         encoded = relay_request(
             asked.body,
             wanted,
@@ -147,6 +149,7 @@ def plan_request(asked: ClientRequest, target: AttemptTarget, *, stream: bool) -
             model=model,
             stream=stream,
             policy=settings.losses,
+            is_healed=is_healed,
         )
     else:
         request = structs.replace(wanted, model=model, stream=stream)

@@ -6,7 +6,7 @@ The search also finds the marks that `Surroundings` needs: runs of backticks and
 import re
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
-from os.path import commonprefix
+from itertools import takewhile
 
 from dragoman.errors import ConfigError
 from dragoman.textcalls.block import MAX_WORD, TextPattern
@@ -111,7 +111,10 @@ def _stems(prepared: Sequence[PreparedPattern]) -> dict[str, list[str]]:
         groups.setdefault(word[:_STEM], []).append(word)
     stems: dict[str, list[str]] = {}
     for group in groups.values():
-        stems.setdefault(group[0][0], []).append(commonprefix(group))
+        # The words are sorted: what the first and the last share, all share.
+        pairs = takewhile(lambda pair: pair[0] == pair[1], zip(group[0], group[-1], strict=False))
+        stem = "".join(first for first, _ in pairs)
+        stems.setdefault(stem[0], []).append(stem)
     return stems
 
 
