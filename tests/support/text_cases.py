@@ -22,7 +22,7 @@ from dragoman.textcalls.openers import openers_of
 from dragoman.textcalls.registry import choose_patterns
 from text_formats import FORMATS, NEAR_OPENERS, TextFormat, Written, dump, plain, python
 
-__all__ = ("KINDS", "Case", "Kind", "cases_of", "measure", "read_case", "verdict")
+__all__ = ("KINDS", "Case", "Kind", "cases_of", "is_same_value", "measure", "read_case", "verdict")
 
 Chance = random.Random
 Kind = Literal["calls", "prose", "malformed", "unknown"]
@@ -51,9 +51,15 @@ MODELS = {
     "qwen3_coder": "qwen3-coder",
     "react": "qwen-7b-chat",
     "tool_tags": "qwen3-cline",
+    "anthropic": "claude-opus-4-5",
+    "anthropic_leaked": "claude-opus-4-5",
+    "invoke": "claude-opus-4-5",
+    "invoke_leaked": "claude-opus-4-5",
 }
 """A model whose profile adds what its family writes. The other formats need no profile."""
 
+LEAKS = frozenset({"anthropic", "anthropic_leaked", "invoke", "invoke_leaked"})
+"""Formats in which a word alone on the line before the call is dropped with it."""
 # Values in these formats have no quotes, so a value cannot hold the tags of any parameter.
 _NAMED_TAGS = frozenset({"use_tool", "tool_tags"})
 _PYTHON = frozenset({"llama4", "lfm2", "olmo3", "tool_code", "pythonic"})
@@ -217,7 +223,7 @@ _PROSE = (
     'The record is {"id": 7, "tags": ["a", "b"]}.', '```json\n{"name": "Ada", "age": 36}\n```',
     "| column | value |\n|---|---|\n| a | 1 |", "```python\nfunctools.partial(f, x)\nprint(f(a=1))\n```",
     "Call it with `f(x=1)`.", "<div>\n<p>Hello</p>\n</div>", "- one\n- two", "Action: we should rest.\nAction items follow.",
-    ">>> quoted\n>>> again", 'He said "stop" and left.', "x = {'a': [1, 2]}", "def invoke(name): ...", "use_tool = True",
+    ">>> quoted\n>>> again", "court", "one\ntwo\n\nthree", "yes\n<b>no</b>", 'He said "stop" and left.', "x = {'a': [1, 2]}", "def invoke(name): ...", "use_tool = True",
     "[x for x in range(3)]", "[a, b](c)", "{}", "[]", "[TODO] write it", "to=somebody is a field.", "E-mail to=you or to=self?",
 )  # fmt: skip
 _ABOUT = (
@@ -285,6 +291,10 @@ def _calls(form: TextFormat, chance: Chance) -> Case:
     calls = [some_call(form, chance, tools) for _ in range(count)]
     if form.name == "react":
         after = ""
+    if form.name in LEAKS and before.endswith(("", "\n")[bool(before)]) and chance.random() < 0.4:
+        stray = chance.choice(("court", "count", "x", "call")) + chance.choice(("\n", "\n\n"))
+        text = f"{before}{stray}{form.write(calls)}{after}"
+        return Case("calls", form, text, tools, calls, before + after)
     if form.one or count == 1 or chance.random() < 0.6:
         return Case(
             "calls", form, f"{before}{form.write(calls)}{after}", tools, calls, before + after
@@ -462,8 +472,10 @@ def _invokes(
     return write
 
 
-def _harmony(head: str, end: str) -> Callable[[Sequence[Written]], str]:
-    return lambda calls: "<|start|>assistant".join(
+def _harmony(
+    head: str, end: str, between: str = "<|start|>assistant"
+) -> Callable[[Sequence[Written]], str]:
+    return lambda calls: between.join(
         f"{head.format(name)}<|message|>{dump(arguments)}{end}" for name, arguments in calls
     )
 
@@ -512,7 +524,7 @@ VARIANTS: dict[str, tuple[Callable[[Sequence[Written]], str], ...]] = {
     "harmony": (
         _harmony("<|channel|>commentary to=functions.{} <|constrain|>json", "<|call|>"),
         _harmony("<|channel|>commentary to=functions.{}", "<|call|>"),
-        _harmony(" to=functions.{}<|channel|>commentary json", "<|call|>"),
+        _harmony("<|start|>assistant to=functions.{}<|channel|>commentary json", "<|call|>", ""),
         _harmony("<|channel|>analysis to=functions.{} code", "<|call|>"),
     ),
     "use_tool": (_indented_use_tool,),
@@ -535,14 +547,18 @@ def read_case(case: Case, pieces: Sequence[str], *, profile: bool = True) -> Tex
     return gather([*found, *finder.finish(case.finish)])
 
 
-def _is_same(one: object, other: object) -> bool:
+def is_same_value(one: object, other: object) -> bool:
     """Equal as JSON values; a number is not a boolean."""
     if isinstance(one, dict) and isinstance(other, dict):
         left, right = cast("dict[str, object]", one), cast("dict[str, object]", other)
-        return left.keys() == right.keys() and all(_is_same(left[key], right[key]) for key in left)
+        return left.keys() == right.keys() and all(
+            is_same_value(left[key], right[key]) for key in left
+        )
     if isinstance(one, list) and isinstance(other, list):
         left_items, right_items = cast("list[object]", one), cast("list[object]", other)
-        return len(left_items) == len(right_items) and all(map(_is_same, left_items, right_items))
+        return len(left_items) == len(right_items) and all(
+            map(is_same_value, left_items, right_items)
+        )
     return one == other and isinstance(one, bool) == isinstance(other, bool)
 
 
@@ -551,7 +567,7 @@ def verdict(case: Case, scan: TextScan) -> str:
     found = [(call.name, json.loads(call.arguments)) for call in scan.calls]
     if case.kind == "calls":
         if len(found) != len(case.calls) or not all(
-            one[0] == other[0] and _is_same(one[1], other[1])
+            one[0] == other[0] and is_same_value(one[1], other[1])
             for one, other in zip(found, case.calls, strict=True)
         ):
             return f"calls {found!r}"
@@ -563,7 +579,7 @@ def verdict(case: Case, scan: TextScan) -> str:
     place = 0
     for one in found:
         while place < len(case.calls) and not (
-            case.calls[place][0] == one[0] and _is_same(case.calls[place][1], one[1])
+            case.calls[place][0] == one[0] and is_same_value(case.calls[place][1], one[1])
         ):
             place += 1
         if place == len(case.calls):

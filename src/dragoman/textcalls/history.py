@@ -79,6 +79,7 @@ class _Healing:
         self._openers = openers
         self._offers = offers
         self._texts: Counter[str] = Counter()
+        self._used: set[str] = set()
         # Results without a call may be those of written calls, unless the provider has earlier turns with their calls.
         parts = [part for turn in request.turns for part in turn.parts]
         self._known = {part.call_id for part in parts if isinstance(part, Call)}
@@ -114,7 +115,7 @@ class _Healing:
         self._texts[part.text] += 1
         # The same text gets the same ids in every request, and other ids each time it occurs.
         seed = f"{self._texts[part.text]} {part.text}"
-        writer = FindingWriter(count().__next__, self._offers, CallIds(seed))
+        writer = FindingWriter(count().__next__, self._offers, CallIds(seed, self._used))
         events = writer.write(found)
         writer.end_all(events)
         values = [event.value for event in events if isinstance(event, PartEnded)]

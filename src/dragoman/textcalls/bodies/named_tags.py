@@ -187,7 +187,8 @@ class TagNamedBody(Struct, frozen=True):
         if first != closer:
             parameter = _OpenParameter(block, name)
             text = yield from _gather(block, words(closer), parameter, first, eos_ok=False)
-        _report_call(block, name, first + text)
+            text = first + text
+        _report_call(block, name, text)
 
 
 def _report_call(block: Block, name: str, text: str) -> None:
