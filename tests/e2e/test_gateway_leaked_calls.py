@@ -161,3 +161,11 @@ def test_text_that_is_no_call_stays_byte_for_byte(stage: Stage, said: str) -> No
     body = json.dumps(history(scene.model, said=said)).encode()
     assert plain_ask(stage.url, "messages", body).status_code == 200
     assert scene.requests[-1].body == body
+
+
+def test_thinking_that_the_healed_conversation_does_not_allow_is_switched_off(stage: Stage) -> None:
+    """The vendor demands a signed thinking block before the last calls."""
+    scene = stage.scene("messages", Answer((Said(("Done.",)),)))
+    asked = history(scene.model, thinking={"type": "enabled", "budget_tokens": 50})
+    assert plain_ask(stage.url, "messages", asked).status_code == 200
+    assert scene.heard["thinking"] == {"type": "disabled"}
