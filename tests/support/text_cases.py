@@ -571,6 +571,12 @@ def verdict(case: Case, scan: TextScan) -> str:
             for one, other in zip(found, case.calls, strict=True)
         ):
             return f"calls {found!r}"
+        # Arguments that were written as JSON pass byte for byte.
+        sources = [dump(arguments) for _, arguments in case.calls]
+        if all(f"{source}" in case.text for source in sources) and "<parameter" not in case.text:
+            found_sources = [call.arguments for call in scan.calls]
+            if found_sources != sources:
+                return f"bytes {found_sources!r}"
         if scan.text.split() != case.kept.split():
             return f"text {scan.text!r}"
         return ""
