@@ -238,7 +238,7 @@ def _quoted(block: str, chance: Chance) -> str:
     """A block as documentation quotes it: in a fence, or in inline code where it is one line."""
     block = block.strip()
     style = chance.randint(0, 6)
-    if style == 0 and "\n" not in block and "`" not in block:
+    if style == 0 and "`" not in block and not re.search(r"\n\s*\n", block):
         return f"Models write `{block}` for that."
     mark = "`````" if "```" in block else "```"
     mark = chance.choice((mark, "~~~~~~"))

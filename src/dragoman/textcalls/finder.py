@@ -264,6 +264,7 @@ class Finder:
             self._candidates = [_Reading(prepared, self._collector, self._at) for prepared in found]
             self._state = _State.CONFIRMING
             return True
+        around.quote_opener()
         self._pass_stray()
         self._pass_token(word)
         return False

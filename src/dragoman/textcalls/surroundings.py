@@ -27,7 +27,8 @@ class Surroundings:
 
     Follows Markdown where it matters: a fence is a run of three or more backticks or tildes at the beginning of a line,
     of a quotation or of an item of a list, and ends with a run of the same character, at least as long and alone on its
-    line; inline code is between two equally long runs of backticks within a line. A fence that never closes stays a fence.
+    line; inline code is between two equally long runs of backticks within a line, or within a paragraph if it begins with an
+    opener: so models quote blocks of several lines. A fence that never closes stays a fence.
 
     All text passes through this class, in order. The finder decides what an opener means in these surroundings.
     """
@@ -37,6 +38,8 @@ class Surroundings:
         "_fence_lead",
         "_fence_size",
         "_inline",
+        "_is_after_run",
+        "_is_block_quoted",
         "_lead",
         "_run",
         "_run_lead",
@@ -55,6 +58,8 @@ class Surroundings:
         self._fence_size = 0
         self._fence_lead = 0  # how many characters its line had before it
         self._inline = 0  # the length of the run that opened inline code
+        self._is_after_run = False  # the run that opened inline code came last
+        self._is_block_quoted = False  # the inline code began with an opener
         self._thinking = ""  # the tag that will end the reasoning
         self._lead: str | None = ""  # the line so far; None: too long to be the lead of a fence
         self._run = ""  # the character of the run at the end of the text, a backtick or a tilde
@@ -84,18 +89,30 @@ class Surroundings:
             return
         if self._run:
             self._end_run(text[0])
+        self._is_after_run = False
         last = text[-1]
         self.is_in_word = last.isalnum() or last == "_"
         line = text.rfind("\n")
         tail = text[line + 1 :]
         if line >= 0:
-            self._inline = 0
+            if not self._is_block_quoted or self._has_blank_line(text):
+                self._inline = 0
             self._lead = ""
         if self._lead is not None:
             is_short = len(self._lead) + len(tail) <= _MAX_LEAD
             self._lead = self._lead + tail if is_short else None
         if self.is_fresh and not text.isspace():
             self.is_fresh = False
+
+    def _has_blank_line(self, text: str) -> bool:
+        first, *others = text.split("\n")
+        is_first_blank = self._lead is not None and not (self._lead + first).strip()
+        return is_first_blank or any(not line.strip() for line in others[:-1])
+
+    def quote_opener(self) -> None:
+        """Note that an opener comes here, which is no call: if inline code begins with it, the code may have several lines."""
+        if self._inline and self._is_after_run:
+            self._is_block_quoted = True
 
     def pass_run(self, run: str) -> None:
         """Pass backticks or tildes. The next call may continue the same run."""
@@ -141,4 +158,6 @@ class Surroundings:
         elif size >= _FENCE and lead is not None and _LEAD.fullmatch(lead) and not self._inline:
             self._fence, self._fence_size, self._fence_lead = run, size, len(lead)
         elif run == "`":
+            self._is_after_run = not self._inline
+            self._is_block_quoted = self._is_block_quoted and self._inline not in (0, size)
             self._inline = {0: size, size: 0}.get(self._inline, self._inline)

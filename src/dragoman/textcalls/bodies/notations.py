@@ -101,6 +101,7 @@ _COLON = LiteralSet((":",))
 _MAX_ATOM = 4096
 _NO_KEY = "{}[](),<>"
 _DIGITS = "-0123456789"
+_CONSTANTS = ("true", "false", "null")
 _NO_ATOM = "{[<>:\n"
 _AFTER_CALL = LiteralSet((*SPACE, "<"))
 
@@ -189,6 +190,6 @@ class LooseBody(Struct, frozen=True, kw_only=True):
         if not text:
             block.malformed("expected a value", at=start)
         is_json = is_strict(text)
-        if not is_json and text[0] in _DIGITS:
-            block.malformed("expected a number", at=start)
+        if not is_json and (text[0] in _DIGITS or text.split()[0] in _CONSTANTS):
+            block.malformed("expected one value", at=start)
         take(text if is_json else json_string(text.strip("\"'")))
