@@ -334,7 +334,7 @@ def _damage(
     form: TextFormat, block: str, calls: Sequence[Written], chance: Chance
 ) -> tuple[str, str]:
     """The block with something of its own markup missing or wrong. The values are not touched."""
-    closers = [word for word in _PATTERNS[form.name].closers if word in block]
+    closers = [word for word in _PATTERNS[form.name].closers if block.rstrip().endswith(word)]
     places = _structure(block, calls)
     if closers and chance.random() < 0.3:
         closer = chance.choice(closers)

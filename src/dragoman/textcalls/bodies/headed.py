@@ -236,7 +236,7 @@ class ReactBody(Struct, frozen=True):
             if source is None:
                 block.malformed("expected an object that is JSON", at=block.start)
             return source
-        if text.endswith("}") and '":' in text:
+        if text[0] in "}],:" or (text.endswith("}") and '":' in text):
             block.malformed("expected an object that is JSON", at=block.start)
         parameters = block.offers.parameters(name)
         key = parameters[0] if len(parameters) == 1 else "input"
