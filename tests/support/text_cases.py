@@ -224,7 +224,7 @@ _PROSE = (
     "| column | value |\n|---|---|\n| a | 1 |", "```python\nfunctools.partial(f, x)\nprint(f(a=1))\n```",
     "Call it with `f(x=1)`.", "<div>\n<p>Hello</p>\n</div>", "- one\n- two", "Action: we should rest.\nAction items follow.",
     ">>> quoted\n>>> again", "court", "one\ntwo\n\nthree", "yes\n<b>no</b>", 'He said "stop" and left.', "x = {'a': [1, 2]}", "def invoke(name): ...", "use_tool = True",
-    "[x for x in range(3)]", "[a, b](c)", "{}", "[]", "[TODO] write it", "to=somebody is a field.", "E-mail to=you or to=self?",
+    "[x for x in range(3)]", "[a, b](c)", "{}", "[]", "[Draft] write it", "to=somebody is a field.", "E-mail to=you or to=self?",
 )  # fmt: skip
 _ABOUT = (
     "The tag {o} begins a call.", "Write {o} and then the name.", "It ends with {c}.", "Between {o} and {c} stands the call.",
