@@ -20,7 +20,7 @@ from dragoman.model.outcome import Repair
 from dragoman.model.parts import Call, Part, Result, Text
 from dragoman.model.request import Request, Turn
 from dragoman.textcalls.finder import Finder
-from dragoman.textcalls.findings import CallFound, ThoughtFound
+from dragoman.textcalls.findings import CallFound
 from dragoman.textcalls.offers import Offers, offers_of
 from dragoman.textcalls.openers import Openers, openers_of
 from dragoman.textcalls.registry import sentinels_for
@@ -109,8 +109,6 @@ class _Healing:
         finder = Finder(self._openers, self._offers)
         found = [*finder.feed(part.text), *finder.finish("stop")]
         if not any(isinstance(one, CallFound) for one in found):
-            return None
-        if any(isinstance(one, ThoughtFound) for one in found):
             return None
         self._texts[part.text] += 1
         # The same text gets the same ids in every request, and other ids each time it occurs.
