@@ -91,8 +91,7 @@ def told(scanner: TextScanner, pieces: Iterable[str]) -> tuple[list[str], str]:
 
 
 def test_every_pattern_that_finds_calls_is_written_here() -> None:
-    marks = {name for name in BY_NAME if name.endswith(("_marks", "_thoughts", "_headers"))}
-    marks |= {"command_citations", "functionary_v32_content"}
+    marks = {name for name, pattern in BY_NAME.items() if pattern.is_mark}
     marks |= {name for name, pattern in BY_NAME.items() if pattern.place == "start"}
     assert {form.name for form in FORMATS} == BY_NAME.keys() - marks
 

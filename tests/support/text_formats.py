@@ -42,6 +42,7 @@ class TextFormat:
     trims: bool = False  # line breaks at the edges of a string are markup
     one: bool = False  # one call a block, and blocks cannot follow one another
     strips: bool = False  # white space at the edges of a string is lost
+    wraps: bool = False  # every string has a line break of the markup on either side
     parameters: tuple[str, ...] = ("query", "count", "ratio", "exact", "tags", "options")
 
 
@@ -334,10 +335,16 @@ FORMATS = (
         "harmony_channels",
         headed("to=functions.", " <|constrain|>json<|message|>", "<|call|>"),
     ),
-    TextFormat("qwen3_coder", functions("<tool_call>\n", "</tool_call>"), FUNCTION, trims=True),
-    TextFormat("qwen3_coder_bare", functions("", ""), FUNCTION, trims=True),
     TextFormat(
-        "seed_oss", functions("<seed:tool_call>\n", "</seed:tool_call>"), FUNCTION, trims=True
+        "qwen3_coder", functions("<tool_call>\n", "</tool_call>"), FUNCTION, trims=True, wraps=True
+    ),
+    TextFormat("qwen3_coder_bare", functions("", ""), FUNCTION, trims=True, wraps=True),
+    TextFormat(
+        "seed_oss",
+        functions("<seed:tool_call>\n", "</seed:tool_call>"),
+        FUNCTION,
+        trims=True,
+        wraps=True,
     ),
     TextFormat(
         "minimax_m2",

@@ -71,7 +71,10 @@ FORMATS = {
     "minimax_m2": ("minimax_m2",),
     "minimax_m3": ("minimax_m3",),
     "mistral": ("mistral", "mistral_named"),
-    "muse_glimmer": ("muse", "muse_thoughts", "muse_headers", "muse_marks"),
+    "muse_glimmer": (
+        *("muse", "muse_headed", "muse_thoughts", "muse_headers", "muse_marks"),
+        *("muse_first", "muse_first_thoughts", "muse_first_headers"),
+    ),
     "nemotron_v3": ("qwen3_coder",),
     "olmo3_pythonic": ("olmo3",),
     "phi4_mini": ("functools",),

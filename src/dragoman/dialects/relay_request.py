@@ -8,6 +8,8 @@ known to refuse it because of:
     ids and names beyond the target's limits
     tools, schemas and fields that the target's table rules out, where an operator changed that table
     seals of another provider in this gateway's envelope, or reasoning without a seal
+
+Only the conversation is written anew if it has calls that the assistant wrote as text (`textcalls/history.py`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,9 +17,9 @@ from functools import lru_cache
 
 from msgspec.structs import replace
 
-from dragoman._json import Raw, dumps_text
+from dragoman._json import Raw, as_object, dumps_text, is_same_json
 from dragoman.core.aliases import NameMap, alias_id
-from dragoman.core.fields import set_members
+from dragoman.core.fields import set_members, source_text
 from dragoman.core.schemas import SchemaRules, fix_schema
 from dragoman.core.seals import ENVELOPE
 from dragoman.core.tool_cache import made_of
@@ -44,8 +46,11 @@ def relay_request(  # noqa: PLR0913 -- the request, its target, and the changes
     model: str,
     stream: bool | None = None,
     policy: Mapping[str, LossAction] | None = None,
+    is_healed: bool = False,
 ) -> EncodedRequest:
     """Return the request to send. `request` is the decoded `body`; `stream` is None to keep the client's value.
+
+    is_healed: the conversation of `request` is not that of `body`, and replaces it, with what depends on it.
 
     Raises:
         RequestRefused: the request must be written anew, and contains what the policy refuses to lose.
@@ -56,7 +61,7 @@ def relay_request(  # noqa: PLR0913 -- the request, its target, and the changes
     is_acceptable = (
         names is not None
         and all(_is_welcome(part, target) for part in parts)
-        and not own.pair_turns(request)[1]
+        and (is_healed or not own.pair_turns(request)[1])
         and _has_its_limit(request, target)
         and (not target.user_first or _begins_with_user(request))
         and _SEALED not in body
@@ -72,7 +77,22 @@ def relay_request(  # noqa: PLR0913 -- the request, its target, and the changes
         if dialect == "chat":
             # Chat reports usage only on request, and refuses `stream_options` without `stream`.
             values["stream_options"] = _INCLUDE_USAGE if stream else None
+    if is_healed:
+        written = own.encode_request(_changed(request, model, stream=stream), target, policy)
+        values.update(_differing(body, written.body))
+        return replace(written, body=set_members(body, values))
     return EncodedRequest(set_members(body, values) if values else body, names)
+
+
+def _differing(body: bytes, written: bytes) -> dict[str, bytes | None]:
+    """Return the members that have another value in `written`; None: it has no such member."""
+    old, new = as_object(body), as_object(written)
+    values: dict[str, bytes | None] = {
+        key: bytes(value)
+        for key, value in new.items()
+        if key not in old or not is_same_json(source_text(old[key]), source_text(value))
+    }
+    return values | dict.fromkeys(old.keys() - new.keys())
 
 
 def _changed(request: Request, model: str, *, stream: bool | None) -> Request:

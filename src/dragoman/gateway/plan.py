@@ -32,6 +32,7 @@ from dragoman.state.escrow import FAMILIES, Escrow, seen_by
 from dragoman.state.keeper import Keeper
 from dragoman.state.managed_store import ManagedStore
 from dragoman.store.codec import weigh_request
+from dragoman.textcalls.history import heal_history
 from dragoman.textcalls.prompting import needs_prompting, prompt_tools
 from dragoman.textcalls.stage import TextCallStage, stage_for
 from dragoman.textcalls.tail import TailPolicy
@@ -137,9 +138,12 @@ def plan_request(asked: ClientRequest, target: AttemptTarget, *, stream: bool) -
     """
     model = target.model
     settings = target.settings
-    wanted, repairs = asked.request, _NO_REPAIRS
+    wanted, repairs, is_healed = asked.request, _NO_REPAIRS, False
     if target.obsidian is not None:
         wanted, repairs = apply_to_request(wanted, target.obsidian)
+    elif settings.text_calls and settings.prompted_tools is None and not target.is_exact:
+        wanted, repairs = heal_history(wanted, formats=settings.text_calls, model=model)
+        is_healed = bool(repairs)
     if settings.prompted_tools is not None and needs_prompting(wanted):
         prompted = prompt_tools(wanted, settings.prompted_tools, settings.losses)
         request = structs.replace(prompted.request, model=model, stream=stream)
@@ -149,7 +153,8 @@ def plan_request(asked: ClientRequest, target: AttemptTarget, *, stream: bool) -
         encoded = _shaped(encoded, target, (*repairs, *prompted.repairs))
         losses = (*prompted.losses, *encoded.losses)
         return PlannedRequest(encoded, prompted.names, prompted.tools, losses)
-    if target.is_same_dialect and wanted is asked.request and not asked.is_rebuilt:
+    is_own = is_healed or wanted is asked.request
+    if target.is_same_dialect and is_own and not asked.is_rebuilt:
         encoded = relay_request(
             asked.body,
             wanted,
@@ -158,6 +163,7 @@ def plan_request(asked: ClientRequest, target: AttemptTarget, *, stream: bool) -
             model=model,
             stream=stream,
             policy=settings.losses,
+            is_healed=is_healed,
         )
     else:
         if wanted.model != model or wanted.stream is not stream:
@@ -219,7 +225,7 @@ def plan_answer(
     settings = target.settings
     is_translated = target.obsidian is not None or settings.prompted_tools is not None
     is_relayed = target.is_same_dialect and profile == "default" and not is_translated
-    is_exact = is_relayed and settings.passthrough == "exact"
+    is_exact = is_relayed and target.is_exact
     names: NameMap | None = planned.names
     wants_stream = request.stream is True
     obsidian = None
@@ -334,6 +340,8 @@ def _stage(
         model=target.model,
         policy=_PLAIN_TAIL if target.obsidian is None else target.obsidian.tail,
         seed=seed,
+        # Messages is the dialect of one vendor, whose models leak their calls.
+        leaks=target.dialect == "messages",
     )
 
 

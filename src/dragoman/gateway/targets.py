@@ -46,6 +46,11 @@ class AttemptTarget(Struct, frozen=True, gc=False):
     is_obsidian: bool
     obsidian: ObsidianPolicy | None = None
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether the operator wants what passes in one dialect unchanged, so that its text is not searched for calls."""
+        return self.is_same_dialect and self.settings.passthrough == "exact"
+
 
 def target_of(settings: UpstreamSettings, dialect: Dialect, model: str) -> Target:
     """What this upstream accepts in a request in `dialect` for `model` (the upstream's name for it).

@@ -1,4 +1,4 @@
-"""Tool calls written as text: found while they stream, in some seventy formats.
+"""Tool calls written as text: found while they stream, in 68 formats.
 
     scan_text(text, tools)          a whole text: calls, the rest of the text, problems
     TextScanner(tools)              a text while it streams, as events of an answer
@@ -7,7 +7,8 @@
 
 Pure: no I/O, no clock. Knows no dialect. From below: `cursor` (text that arrives), `collector` (findings), `block` (a format
 and one block of it), `bodies` and `formats` (what blocks look like), `openers` and `finder` (finding and reading blocks),
-`registry` (the catalogue of formats), `scanner` and `stage` (events of an answer). `prompting` is the reverse: tools
+`registry` (the catalogue of formats), `scanner` and `stage` (events of an answer), `history` (a conversation that is sent
+back). `prompting` is the reverse: tools
 offered in a prompt.
 
 The laws, for any text and however it is cut: the same calls are found; text and markup together are the input, in order,

@@ -214,6 +214,9 @@ class TextPattern(Struct, frozen=True, kw_only=True):
         model's profile asks for it, and only for tools that are offered.
     in_fence, in_think: the meaning of an opener in a code fence, in inline code or in reasoning.
     place: where an opener may be.
+    is_mark: the block is a mark around text and no call. Once something that began like a call stayed text, marks stay
+        too, because they may belong to it.
+    has_stray_word: a model that leaks this block writes a word alone on the line before it, which is dropped with the block.
     stream_args: report arguments while they stream. By default a call is reported when it is complete.
     """
 
@@ -227,5 +230,7 @@ class TextPattern(Struct, frozen=True, kw_only=True):
     in_fence: Context = "text"
     in_think: Context = "text"
     place: Place = "anywhere"
+    is_mark: bool = False
+    has_stray_word: bool = False
     stream_args: bool = False
     limits: Limits = DEFAULT_LIMITS

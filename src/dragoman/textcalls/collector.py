@@ -184,6 +184,7 @@ class FindingCollector:
         name = self.offers.resolve(written_name)
         self._draft = _Draft(name, call_id, at)
         if name is None:
+            self.around.has_kept_block = True
             self.add_block_problem(
                 "unknown_tool", f"expected a tool that was offered, got {written_name!r}", at
             )

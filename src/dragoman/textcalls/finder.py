@@ -90,7 +90,13 @@ class Finder:
         self._skip_to = NO_WORDS
         self._skip_tail = ""
         self._stopped = False
-        self._is_quiet = True  # nothing is held, so plain text may pass without a search
+        self._stray_at: int | None = (
+            None  # where a word begins that will be dropped if a call follows it
+        )
+        self._stray_word = ""  # the word before the block that is being read
+        self._calls = 0  # complete calls before that block
+        # Nothing is held, so plain text may pass without a search.
+        self._is_quiet = not openers.has_stray_words
         self._begins_in = openers.begins_in
 
     @property
@@ -137,6 +143,8 @@ class Finder:
             self.catch_up(text)
             return [TextFound(text)]
         keep = self._at if self._reading is None else self._reading.block.at
+        if self._stray_at is not None:
+            keep = self._stray_at
         self._held.feed(text, keep)
         self._run()
         self._rest()
@@ -170,11 +178,13 @@ class Finder:
     def _rest(self) -> None:
         """Note whether plain text may pass without a search."""
         is_idle = self._state is _State.TEXT and self._at == self._held.buffer.end
-        self._is_quiet = is_idle and not self._collector.has_gap
+        may_stray = self._openers.has_stray_words and self._collector.around.is_line_empty
+        self._is_quiet = is_idle and not self._collector.has_gap and not may_stray
 
     def _abandon(self, reason: str) -> None:
         """Report all open text as plain text."""
         end = self._held.buffer.end
+        self._pass_stray()
         if self._reading is not None:
             self._collector.fail("truncated", reason, end)
         elif self._at < end:
@@ -208,20 +218,41 @@ class Finder:
             if found is None:
                 buffer.examined += len(data) - index
                 held = len(data) if buffer.ended else openers.held_from(data, index)
+                if not buffer.ended:
+                    held = self._stray_from(index, held)
                 self._pass(buffer.base + held)
                 return False
             place, word = found
             buffer.examined += place - index + len(word)
             held = place if buffer.ended else min(place, openers.held_from(data, index))
-            self._pass(buffer.base + held)
+            stray = self._stray_from(index, held)
+            self._pass(buffer.base + stray)
             if held < place:
                 return False
+            if stray < place:
+                self._stray_at, self._at = self._at, buffer.base + place
             if word[0] in "`~" and not buffer.ended and openers.may_grow(data, place):
+                self._pass_stray()
                 return False
             if self._consider(word):
                 return True
         self._pass(buffer.end)
         return False
+
+    def _stray_from(self, start: int, end: int) -> int:
+        """Return where a word alone at the end of this piece of the buffer begins; `end` if there is none."""
+        if not self._openers.has_stray_words:
+            return end
+        is_line_empty = self._collector.around.is_line_empty
+        return self._openers.stray_from(
+            self._held.buffer.data, start, end, is_line_empty=is_line_empty
+        )
+
+    def _pass_stray(self) -> None:
+        """Report the word before an opener as text: no call follows it."""
+        if self._stray_at is not None:
+            to, self._at, self._stray_at = self._at, self._stray_at, None
+            self._pass(to)
 
     def _consider(self, word: str) -> bool:
         """Return whether the word at the search position may begin a block. If not, pass over it."""
@@ -233,6 +264,8 @@ class Finder:
             self._candidates = [_Reading(prepared, self._collector, self._at) for prepared in found]
             self._state = _State.CONFIRMING
             return True
+        around.quote_opener()
+        self._pass_stray()
         self._pass_token(word)
         return False
 
@@ -280,6 +313,7 @@ class Finder:
             self._choose(reading)
             return True
         self._state = _State.TEXT
+        self._pass_stray()
         if self._limit_problem:
             self._collector.add_problem("limit", self._limit_problem, self._at)
             self._limit_problem = ""
@@ -290,6 +324,7 @@ class Finder:
 
     def _note_failed(self) -> None:
         self._failed += 1
+        self._collector.around.has_kept_block = True
         if self._failed > MAX_FAILED:
             reason = f"expected at most {MAX_FAILED} openers that begin no call; the rest is text"
             self._collector.add_problem("limit", reason, self._at)
@@ -297,9 +332,14 @@ class Finder:
 
     def _choose(self, reading: _Reading) -> None:
         collector = self._collector
+        pattern = reading.pattern
+        if self._stray_at is not None and pattern.has_stray_word:
+            # It stays unsettled: it is text if the block is, and markup if the block is.
+            self._stray_word = self._held.text(self._at).strip()
+            self._calls, self._stray_at = collector.calls, None
+        self._pass_stray()
         collector.around.settle_before("")
         collector.around.is_in_word = False
-        pattern = reading.pattern
         collector.start(pattern.name, pattern.limits, streams=pattern.stream_args)
         self._candidates = []
         self._reading = reading
@@ -344,6 +384,11 @@ class Finder:
         self._state = _State.SKIPPING if reading.prepared.closers.words else _State.TEXT
 
     def _resume(self, at: int) -> None:
+        if self._stray_word:
+            if self._collector.calls > self._calls:
+                message = f"{self._stray_word!r} alone before a call was dropped"
+                self._collector.add_problem("repaired", message, at)
+            self._stray_word = ""
         self._reading = None
         self._at = at
 

@@ -141,7 +141,7 @@ _IN_JSON = (
     # Command-R and R+
     _row("command_r", _COMMAND_R, JsonBody(id_keys=(), needs_arguments=True), "```", "line"),
     _row("apertus", "<|tools_prefix|>", JsonBody(shape="array", keyed=True), "<|tools_suffix|>"),
-    _row("gigachat", _GIGACHAT, _OBJECT, ("</s>", "<|message_sep|>")),
+    _row("gigachat", _GIGACHAT, _OBJECT, "</s>"),
     _row("longcat", "<longcat_tool_call>", JsonBody(), "</longcat_tool_call>"),
     _row("dots_json", "<dots_function_call>", JsonBody(), "</dots_function_call>"),
     _row("inkling", "<|content_invoke_tool_json|>", _INKLING, "<|end_message|>"),
@@ -208,7 +208,7 @@ def _dsml(bars: str = "｜") -> TaggedBody:
         parameter=replace(_element(f"{mark}parameter"), type_of=_dsml_types),
         wrappers=("arguments", "input"),
         takes_json=True,
-        trims=False,
+        trim="none",
     )
 
 
@@ -233,15 +233,16 @@ def _k3_types(attributes: Mapping[str, str]) -> Types:
 
 _FUNCTION = Tag(opens=("<function=",), closes=("</function>",))
 _PARAMETER = Tag(opens=("<parameter=",), closes=("</parameter>",))
-_QWEN = TaggedBody(call=_FUNCTION, parameter=_PARAMETER, forgives=True)
+_QWEN = TaggedBody(call=_FUNCTION, parameter=_PARAMETER, forgives=True, trim="each")
 _QWEN_BARE = replace(_QWEN, wraps=False, many=False)
 _K3 = TaggedBody(
     call=_k3_tag("call", "tool"),
     parameter=replace(_k3_tag("argument", "key"), type_of=_k3_types),
-    trims=False,
+    trim="none",
 )
 _MUSE = replace(_invokes("atem:"), untyped="json")
 _MUSE_LEAD = ("<|message|><atem:function_calls>", "<|message|>\n<atem:function_calls>")
+_MUSE_ENDS = tuple(f"</atem:function_calls>{mark}" for mark in ("", "<|eom|>", "<|eot|>"))
 _STEP_MARKS = ("<｜tool_call_begin｜>", "<｜tool_call_end｜>", "function<｜tool_sep｜>")
 _SPACE_MARK = "\u0120"  # the space of byte-level tokenizers; some servers do not decode it
 _LEAKED = "antml" + ":"  # the prefix of one vendor's own markup, which its models sometimes leak
@@ -288,13 +289,13 @@ _IN_TAGS = (
         for name, prefix in (("invoke", ""), ("invoke_leaked", _LEAKED))
     ),
     _row("dots", "<dots_function_call>", _invokes(), "</dots_function_call>"),
-    _row("muse", "<atem:function_calls>", _MUSE, "</atem:function_calls>"),
+    _row("muse", "<atem:function_calls>", _MUSE, _MUSE_ENDS),
     # The header repeats the name.
     _row(
         "muse_headed",
         "<|start|>assistant to=",
         LedBody(ends=_MUSE_LEAD, body=_MUSE),
-        "</atem:function_calls>",
+        _MUSE_ENDS,
     ),
     _dsml_row("deepseek_v32", "function_calls"),
     _dsml_row("deepseek_v4", "tool_calls"),
@@ -373,20 +374,40 @@ _COMMAND_MARKS = (
     *("<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>"),
     "<co>",
 )
-_MUSE_THOUGHTS = tuple(f"{lead}to=self<|message|>" for lead in ("", " ", "<|start|>assistant "))
-_MUSE_HEADERS = ("<|start|>assistant to=", " to=", "to=")
+_MUSE_LEADS = ("to=", " to=")
+_MUSE_THOUGHT = ThoughtBody(ends=("<|eom|>", "<|eot|>"))
+_HARMONY_NEXT = ("<|start|>", "<|channel|>")
+
+
+def _mark(name: str, opens: _Words, body: Body, place: Place = "anywhere") -> TextPattern:
+    return replace(_bare(name, opens, body, (), place), is_mark=True)
+
 
 MARKS = (
-    _bare("kimi_k3_marks", _K3_MARKS, MarkBody()),
-    _bare("harmony_marks", ("<|end|>", "<|return|>", "<|call|>", "<|message|>"), MarkBody()),
-    _bare("command_thoughts", "<|START_THINKING|>", ThoughtBody(ends=("<|END_THINKING|>",))),
-    _bare("command_marks", _COMMAND_MARKS, MarkBody()),
-    _bare("command_citations", "</co: ", MarkBody(ends=(">",))),
-    _bare("muse_thoughts", _MUSE_THOUGHTS, ThoughtBody(ends=("<|eom|>", "<|eot|>"))),
-    _bare("muse_headers", _MUSE_HEADERS, MarkBody(ends=("<|message|>",))),
-    _bare("muse_marks", ("<|eom|>", "<|eot|>"), MarkBody()),
-    _bare("dots_marks", "</dots_function_call>", MarkBody()),
-    _bare("functionary_v32_content", ">>>all\n", MarkBody()),
+    _mark("kimi_k3_marks", _K3_MARKS, MarkBody()),
+    _mark("harmony_marks", ("<|end|>", "<|return|>", "<|call|>"), MarkBody(before=_HARMONY_NEXT)),
+    _mark("harmony_messages", "<|message|>", MarkBody(), "start"),
+    _mark("command_thoughts", "<|START_THINKING|>", ThoughtBody(ends=("<|END_THINKING|>",))),
+    _mark("command_marks", _COMMAND_MARKS, MarkBody()),
+    _mark("command_citations", "</co: ", MarkBody(ends=(">",))),
+    _mark("muse_thoughts", "<|start|>assistant to=self<|message|>", _MUSE_THOUGHT),
+    _mark("muse_headers", "<|start|>assistant to=user<|message|>", MarkBody()),
+    _mark("muse_marks", ("<|eom|>", "<|eot|>"), MarkBody(before=("<|start|>",))),
+    # The same at the beginning of the text, where some servers remove the first words.
+    _mark(
+        "muse_first_thoughts",
+        tuple(f"{lead}self<|message|>" for lead in _MUSE_LEADS),
+        _MUSE_THOUGHT,
+        "start",
+    ),
+    _mark(
+        "muse_first_headers",
+        tuple(f"{lead}user<|message|>" for lead in _MUSE_LEADS),
+        MarkBody(),
+        "start",
+    ),
+    _mark("dots_marks", "</dots_function_call>", MarkBody(before=())),
+    _mark("functionary_v32_content", ">>>all\n", MarkBody()),
 )
 
 # --- calls without a sentinel -------------------------------------------------------------------------------------------
@@ -404,6 +425,14 @@ _BARE = (
     _bare("json_fence", ("```json", "```"), JsonBody(needs_arguments=True), "```", "line"),
     # Llama 4, ToolACE: `[f(a=1), g()]`
     _bare("pythonic", "[", PythonBody(is_opened=True, offered_only=True)),
+    # Muse at the beginning of the text, where some servers remove the first words.
+    _bare(
+        "muse_first",
+        _MUSE_LEADS,
+        LedBody(ends=_MUSE_LEAD, body=_MUSE),
+        _MUSE_ENDS,
+        "start",
+    ),
     _bare("react", "Action:", ReactBody(), "Observation:", "line"),
     # Cline, Roo: the tag is the name of the tool
     _bare("tool_tags", "<{name}>", TagNamedBody(), "</{name}>"),

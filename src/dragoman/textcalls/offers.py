@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from dragoman._json import loads
 from dragoman.core.schemas import resolve, satisfies
+from dragoman.core.tool_cache import made_of
 from dragoman.errors import MalformedJson
 from dragoman.model.request import Tool
 
@@ -248,3 +249,12 @@ def types_within(types: Types, key: str, root: object) -> Types:
     if isinstance(properties, Mapping) and key in properties:
         return types_of(cast("Fields", properties)[key], cast("Fields", root))
     return types_of(fields.get("items"), cast("Fields", root))
+
+
+def offers_of(tools: tuple[Tool, ...]) -> Offers:
+    """Return the tools that a model can call in its text."""
+    return made_of(tools, "textcalls", lambda: _offers(tools))
+
+
+def _offers(tools: tuple[Tool, ...]) -> Offers:
+    return Offers(tool for tool in tools if tool.kind in ("function", "custom"))

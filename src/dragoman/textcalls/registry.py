@@ -184,15 +184,20 @@ def _collide(ours: Iterable[str], theirs: Iterable[str]) -> bool:
 class Profile(Struct, frozen=True):
     """models: globs, matched against the model's name in lower case, with and without the vendor's prefix
     (`meta-llama/`); every profile that matches counts. formats: the formats without a sentinel that these models write.
-    thinking: the formats in which they call tools while they reason.
+    thinking: the formats in which they call tools while they reason. strays: the formats before which they write a stray word.
     """
 
     models: tuple[str, ...]
     formats: tuple[str, ...] = ()
     thinking: tuple[str, ...] = ()
+    strays: tuple[str, ...] = ()
 
+
+# Before a call that should have been structured, Claude writes a word such as `court` or `count` on a line of its own.
+_LEAKS = ("anthropic", "anthropic_leaked", "invoke", "invoke_leaked")
 
 PROFILES = (
+    Profile(("*claude*",), strays=_LEAKS),
     Profile(("*llama-3*", "*llama3*", "*llama-3.*"), ("bare_json",)),
     Profile(("*llama-4*", "*llama4*", "*toolace*"), ("pythonic",)),
     Profile(("*xlam*",), ("bare_json_array", "json_fence")),
@@ -201,7 +206,10 @@ PROFILES = (
         ("command-*", "c4ai-command-*", "*command-a*", "*command-r7b*"),
         ("command_thoughts", "command_marks"),
     ),
-    Profile(("gpt-oss*", "*gpt-oss*"), ("harmony_channels", "harmony_marks")),
+    Profile(
+        ("gpt-oss*", "*gpt-oss*"),
+        ("harmony_channels", "harmony_marks", "harmony_messages"),
+    ),
     Profile(("kimi-k3*", "*kimi-k3*"), ("kimi_k3_marks",)),
     Profile(
         ("*functionary*v3.2*", "*functionary-medium-v3*"),
@@ -210,7 +218,17 @@ PROFILES = (
     Profile(("*kimi-k2*",), thinking=("kimi_k2", "kimi_k2_bare")),
     Profile(("*minimax-m1*",), thinking=("minimax_m1",)),
     Profile(("*qwen3*", "*qwq*"), thinking=("hermes", "qwen3_coder")),
-    Profile(("*muse*", "*glimmer*"), ("muse_thoughts", "muse_headers", "muse_marks")),
+    Profile(
+        ("*muse*", "*glimmer*"),
+        (
+            "muse_thoughts",
+            "muse_headers",
+            "muse_marks",
+            "muse_first",
+            "muse_first_thoughts",
+            "muse_first_headers",
+        ),
+    ),
     Profile(("dots*", "*dots.llm*"), ("dots_marks",)),
     # Models tuned for one agent's prompt, and those that were trained on ReAct.
     Profile(("*cline*", "*roocode*", "*roo-code*"), ("tool_tags",)),
@@ -277,6 +295,22 @@ def choose_patterns(
     return tuple(replace(one, stream_args=True) if one.name in streaming else one for one in chosen)
 
 
+@lru_cache(maxsize=256)
+def _sentinels(
+    registry: PatternRegistry, _changes: int, names: tuple[str, ...], model: str | None
+) -> tuple[TextPattern, ...]:
+    chosen = patterns_for(names, model, registry, leaks=True).patterns
+    return tuple(pattern for pattern in chosen if pattern.is_sentinel)
+
+
+def sentinels_for(
+    formats: str | Iterable[str], model: str | None, registry: PatternRegistry = PATTERNS
+) -> tuple[TextPattern, ...]:
+    """Return the patterns for a model's answers that have a sentinel, with the stray words of leaked calls."""
+    names = (formats,) if isinstance(formats, str) else tuple(formats)
+    return _sentinels(registry, registry.changes, names, model)
+
+
 class ChosenPatterns(Struct, frozen=True, gc=False):
     """The patterns for the answers of one model. All its requests use the same."""
 
@@ -285,17 +319,28 @@ class ChosenPatterns(Struct, frozen=True, gc=False):
 
 
 def patterns_for(
-    formats: str | Iterable[str], model: str | None, registry: PatternRegistry = PATTERNS
+    formats: str | Iterable[str],
+    model: str | None,
+    registry: PatternRegistry = PATTERNS,
+    *,
+    leaks: bool = False,
 ) -> ChosenPatterns:
-    """Return the patterns for the answers of a model, chosen again only if the registry has changed."""
+    """Return the patterns for the answers of a model, chosen again only if the registry has changed.
+
+    leaks: the model's own calls are structured, so that a call in its text has leaked, perhaps with a stray word.
+    """
     names = (formats,) if isinstance(formats, str) else tuple(formats)
-    return _chosen(registry, registry.changes, names, model)
+    return _chosen(registry, registry.changes, names, model, leaks)
 
 
 # The number of models in use at a time. Clients choose the model names, so the cache needs a limit.
 @lru_cache(maxsize=256)
 def _chosen(
-    registry: PatternRegistry, _changes: int, names: tuple[str, ...], model: str | None
+    registry: PatternRegistry,
+    _changes: int,
+    names: tuple[str, ...],
+    model: str | None,
+    leaks: bool,  # noqa: FBT001 -- a cache's key
 ) -> ChosenPatterns:
     wanted: set[str] = set()
     for name in names:
@@ -305,8 +350,16 @@ def _chosen(
         else:
             wanted.add(name)
     thinking = {name for profile in _profiles_of(model) for name in profile.thinking}
+    strays = {name for profile in _profiles_of(model) for name in profile.strays}
+    strays.update(_LEAKS if leaks else ())
     patterns = tuple(
-        replace(pattern, in_think="call") if pattern.name in thinking else pattern
+        replace(
+            pattern,
+            in_think="call" if pattern.name in thinking else pattern.in_think,
+            has_stray_word=pattern.name in strays or pattern.has_stray_word,
+        )
+        if pattern.name in thinking | strays
+        else pattern
         for pattern in registry.named(wanted)
     )
     reasoning = tuple(pattern for pattern in patterns if pattern.in_think == "call")

@@ -77,13 +77,16 @@ _FREE_TEXT = "input"  # the parameter that carries the text of a free-text tool 
 
 
 class CallIds:
-    """The ids of one choice's calls: the model's own id the first time it occurs, otherwise a new one."""
+    """The ids of one choice's calls: the model's own id the first time it occurs, otherwise a new one.
+
+    used: the ids that are taken, if others give out ids too.
+    """
 
     __slots__ = ("_mint", "_used")
 
-    def __init__(self, seed: str = "") -> None:
+    def __init__(self, seed: str = "", used: set[str] | None = None) -> None:
         self._mint = Minter(seed)
-        self._used: set[str] = set()
+        self._used: set[str] = set() if used is None else used
 
     def __call__(self, call_id: str) -> str:
         if not call_id or call_id in self._used:

@@ -48,7 +48,7 @@ from dragoman.model.request import Request, Tool
 from dragoman.textcalls.block import TextPattern
 from dragoman.textcalls.finder import Finder
 from dragoman.textcalls.findings import CallFound, Found, TextFound, ThoughtFound
-from dragoman.textcalls.offers import Offers
+from dragoman.textcalls.offers import Offers, offers_of
 from dragoman.textcalls.openers import Openers, openers_of
 from dragoman.textcalls.registry import PATTERNS, patterns_for
 from dragoman.textcalls.scanner import CallIds, FindingWriter
@@ -158,10 +158,11 @@ def stage_for(
     model: str | None = None,
     policy: TailPolicy = _DEFAULT_POLICY,
     seed: str = "",
+    leaks: bool = False,
 ) -> "TextCallStage | None":
     """Return the stage for the answer to a request; None if no tool may be called, so that no text can be a call.
 
-    model: the model's name at the upstream, if it differs from the request's.
+    model: the model's name at the upstream, if it differs from the request's. leaks: a call in its text has leaked.
 
     Raises:
         ConfigError: `formats` has an unknown name.
@@ -175,18 +176,23 @@ def stage_for(
         tools = tuple(tool for tool in tools if (tool.name, tool.namespace) in allowed)
     wanted = formats if isinstance(formats, str) else tuple(formats)
     name = model or request.model
-    key = ("textcalls", wanted, name, policy, PATTERNS.changes)
-    settings = made_of(tools, key, lambda: _settings_for(tools, wanted, name, policy))
+    key = ("textcalls", wanted, name, policy, leaks, PATTERNS.changes)
+    settings = made_of(tools, key, lambda: _settings_for(tools, wanted, name, policy, leaks=leaks))
     return None if settings is None else TextCallStage(settings, seed)
 
 
 def _settings_for(
-    tools: tuple[Tool, ...], formats: str | tuple[str, ...], model: str, policy: TailPolicy
+    tools: tuple[Tool, ...],
+    formats: str | tuple[str, ...],
+    model: str,
+    policy: TailPolicy,
+    *,
+    leaks: bool,
 ) -> StageSettings | None:
-    offers = Offers(tool for tool in tools if tool.kind in ("function", "custom"))
+    offers = offers_of(tools)
     if not offers:
         return None
-    chosen = patterns_for(formats, model)
+    chosen = patterns_for(formats, model, leaks=leaks)
     return StageSettings(
         offers=offers,
         patterns=chosen.patterns,

@@ -7,11 +7,11 @@ JSON that was escaped once too often.
 
 Python literals are read while they stream or from a whole text: strings (with prefixes, triple quotes and escapes),
 numbers, `True False None` and their JSON spellings, lists, tuples, sets and dicts. Models often forget to escape a quote
-inside a string argument, so `is_argument` strings end only at a quote after which the call can continue.
+inside a string argument, so the strings of arguments end only at a quote after which the call can continue.
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
 from dragoman._json import dumps_text, is_strict, loads
@@ -102,21 +102,24 @@ def read_literal(
     cursor: Cursor,
     take: Take,
     *,
-    is_argument: bool = False,
+    keys: Sequence[str] | None = None,
     takes_sets: bool = True,
     depth: int = 0,
 ) -> Wait[None]:
-    """Read one literal at the cursor and pass it to `take` as JSON."""
+    """Read one literal at the cursor and pass it to `take` as JSON.
+
+    keys: it is an argument of a call, and these are the names of the call's arguments.
+    """
     cursor.check_depth(depth)
     first = yield from cursor.skip(SPACE)
     if first in ("'", '"'):
-        yield from _read_string(cursor, take, is_argument=is_argument)
+        yield from _read_string(cursor, take, keys)
     elif first in ("[", "("):
         yield from _read_list(cursor, take, takes_sets=takes_sets, depth=depth)
     elif first == "{":
         yield from _read_braces(cursor, take, takes_sets=takes_sets, depth=depth)
     else:
-        yield from _read_atom(cursor, take, is_argument=is_argument)
+        yield from _read_atom(cursor, take, keys)
 
 
 def _read_list(cursor: Cursor, take: Take, *, takes_sets: bool, depth: int) -> Wait[None]:
@@ -163,7 +166,7 @@ def _as_key(source: str) -> str:
     return source if source.startswith('"') else json_string(source)
 
 
-def _read_atom(cursor: Cursor, take: Take, *, is_argument: bool) -> Wait[None]:
+def _read_atom(cursor: Cursor, take: Take, keys: Sequence[str] | None) -> Wait[None]:
     buffer, start = cursor.buffer, cursor.at
     text = ""
     while True:
@@ -185,7 +188,7 @@ def _read_atom(cursor: Cursor, take: Take, *, is_argument: bool) -> Wait[None]:
         and (yield from cursor.peek()) in ("'", '"')
     ):
         is_raw = "r" in text.lower()
-        yield from _read_string(cursor, take, is_argument=is_argument, is_raw=is_raw)
+        yield from _read_string(cursor, take, keys, is_raw=is_raw)
         return
     written = _CONSTANTS.get(text) or _python_number(text)
     if written is None:
@@ -203,7 +206,7 @@ def _python_number(text: str) -> str | None:
 
 
 def _read_string(
-    cursor: Cursor, take: Take, *, is_argument: bool, is_raw: bool = False
+    cursor: Cursor, take: Take, keys: Sequence[str] | None, *, is_raw: bool = False
 ) -> Wait[None]:
     quote = yield from cursor.peek()
     cursor.at += 1
@@ -213,19 +216,34 @@ def _read_string(
 
     def give(piece: str) -> None:
         take(json_string_inside(piece))
+        if quoted:
+            quoted.append(piece)
 
     stops = _STOPS[quote]
+    quoted: list[str] = []  # from the first quote on that did not end the string
     while True:
         stop = yield from cursor.until(stops, give)
         if not stop:
             cursor.malformed("the text ended inside a string")
         if stop == "\\":
             give((yield from _read_escape(cursor, is_raw=is_raw)))
-        elif not is_argument or len(quote) > 1 or (yield from _ends_here(cursor)):
+        elif keys is None or len(quote) > 1 or (yield from _ends_here(cursor)):
             break
         else:
+            quoted = quoted or [" "]
             give(quote)
+    if quoted and keys and _names_argument("".join(quoted), keys):
+        cursor.malformed("expected a string in which quotes are escaped")
     take('"')
+
+
+def _names_argument(text: str, keys: Sequence[str]) -> bool:
+    """Return whether another argument begins in a string with quotes in it: one of them was the end of the string."""
+    names = "|".join(map(re.escape, keys))
+    return (
+        re.search(rf"(?:[,(]|['\"]\s*,?)\s*(?:(?:{names})\s*=|(?<=, )(?:{names})['\"])", text)
+        is not None
+    )
 
 
 def _read_escape(cursor: Cursor, *, is_raw: bool) -> Wait[str]:

@@ -53,7 +53,6 @@ def test_block_with_text_around_it() -> None:
         ("<range><from>3</from></range>", {"range": {"from": 3}}),
         ('<range>{"from": 3}</range>', {"range": {"from": 3}}),
         ("<path>a</path><path>b</path>", {"path": "b"}),
-        ("<path>a</path><limit>", {"path": "a"}),
         ("<path/>", {}),
     ],
 )
@@ -102,13 +101,30 @@ def test_closing_tag_quoted_in_a_string_does_not_end_the_block() -> None:
     assert read(inside) == {"content": "a block ends with </use_tool> as you see"}
 
 
-def test_string_that_is_never_closed_ends_the_block_at_its_first_closing_tag() -> None:
-    text = (
-        "<use_tool>\n<name>write</name>\n<path>a</path><content>half\n</use_tool>" + " more" * 900
-    )
+@pytest.mark.parametrize(
+    "inside",
+    ["<path>a</path><content>half\n", "<path>a</path><limit>", "<path>a</path>half</content>"],
+)
+def test_block_with_half_a_parameter_is_text(inside: str) -> None:
+    """A call without that parameter would be another call than the one that was written."""
+    text = f"<use_tool>\n<name>write</name>\n{inside}</use_tool>" + " more" * 900
     scan = scan_text(text, TOOLS)
-    assert [json.loads(call.arguments) for call in scan.calls] == [{"path": "a"}]
-    assert scan.text == " more" * 900
+    assert (scan.calls, scan.text) == ((), text)
+    assert [problem.kind for problem in scan.problems] == ["malformed"]
+
+
+def test_parameter_called_name_is_not_the_name_of_the_tool() -> None:
+    tools = [
+        {
+            "name": "add",
+            "input_schema": {"properties": {"name": {"type": "string"}, "n": {"type": "integer"}}},
+        }
+    ]
+    text = "<use_tool><name>add</name><n>1</n></use_tool><use_tool><name>add</name><name>Ada</name></use_tool>"
+    assert [call.arguments for call in scan_text(text, tools).calls] == [
+        '{"n":1}',
+        '{"name":"Ada"}',
+    ]
 
 
 def test_block_without_its_end_is_a_call_only_if_all_its_parameters_are_closed() -> None:

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from dragoman import textcalls
 from dragoman.textcalls import PATTERNS, Limits
 
 PAGES = Path(__file__).parents[3] / "docs"
-MARKS = ("_marks", "_thoughts", "_headers", "_citations", "_content")
 
 
 def page(name: str) -> str:
@@ -49,8 +49,18 @@ def test_tables_of_formats_are_the_registry() -> None:
     patterns = PATTERNS.snapshot()
     names = [one.name for one in patterns if one.is_sentinel]
     assert sorted(listed(sentinel)) == sorted(names)
-    bare = [one.name for one in patterns if not one.is_sentinel and not one.name.endswith(MARKS)]
+    bare = [one.name for one in patterns if not one.is_sentinel and not one.is_mark]
     assert sorted(listed(other)) == sorted(bare)
+
+
+def test_number_of_formats_is_the_same_everywhere() -> None:
+    patterns = [one for one in PATTERNS.snapshot() if not one.is_mark]
+    sentinels = sum(one.is_sentinel for one in patterns)
+    assert f"There are {len(patterns)} formats. {sentinels} have a sentinel" in page(
+        "text-calls.md"
+    )
+    assert f"{len(patterns)} formats in all" in page("../README.md")
+    assert f"in {len(patterns)} formats." in (textcalls.__doc__ or "")
 
 
 def test_every_limit_is_listed_with_its_default() -> None:

@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from dragoman._json import is_strict
 from dragoman.textcalls.block import Block, Body
-from dragoman.textcalls.bodies.json_objects import pass_arguments, read_arguments
+from dragoman.textcalls.bodies.json_objects import check_end, pass_arguments, read_arguments
 from dragoman.textcalls.cursor import SPACE, LiteralSet, Wait, words
 from dragoman.textcalls.values import json_string, literal_as_json, object_source
 
@@ -96,6 +96,7 @@ class NamedBody(Struct, frozen=True, kw_only=True):
         yield from block.confirm()
         block.begin(name, call_id, at=start)
         yield from pass_arguments(block)
+        yield from check_end(block)
         yield from self._pass(block, self.after)
         yield from self._end(block)
 
@@ -150,6 +151,7 @@ _AFTER_ROLE = LiteralSet(("<|channel|>", "to="))
 _NO_HEADER = ",;()[]{}\"'`!?\n"  # prose soon contains one of them
 _RECIPIENT = re.compile(r"to=(?:functions?\.)?([^\s<|]+)")
 _CHANNEL = re.compile(r"(?:<\|channel\|>|^)\s*(\w+)")
+_ONLY_CHANNEL = re.compile(r"<\|channel\|>\s*\w+\s*(?:<\|constrain\|>\s*\w*\s*)?\Z")
 
 
 class HarmonyBody(Struct, frozen=True):
@@ -163,7 +165,7 @@ class HarmonyBody(Struct, frozen=True):
         channel = _CHANNEL.search(header)
         if recipient is not None:
             yield from self._call(block, recipient[1])
-        elif channel is None or not self.takes_channels:
+        elif channel is None or not self.takes_channels or not _ONLY_CHANNEL.search(header):
             block.malformed("expected a recipient")
         elif channel[1] == "analysis":
             yield from block.confirm()
@@ -190,6 +192,7 @@ class HarmonyBody(Struct, frozen=True):
         yield from block.confirm()
         block.begin(name, at=block.start)
         yield from pass_arguments(block)
+        yield from check_end(block)
         block.end()
 
 
@@ -233,21 +236,33 @@ class ReactBody(Struct, frozen=True):
             if source is None:
                 block.malformed("expected an object that is JSON", at=block.start)
             return source
+        if text[0] in "}],:" or (text.endswith("}") and '":' in text):
+            block.malformed("expected an object that is JSON", at=block.start)
         parameters = block.offers.parameters(name)
         key = parameters[0] if len(parameters) == 1 else "input"
         return object_source([(key, json_string(text.strip("\"'")))])
 
 
 class MarkBody(Struct, frozen=True, kw_only=True):
-    """The opener is a mark, up to one of `ends` if there are any: it is removed from the text."""
+    """The opener is a mark, up to one of `ends` if there are any: it is removed from the text.
+
+    before: the literals before which a mark that ends something is removed, besides the end of the text; in the middle of a
+    sentence it is only mentioned. None: it is removed everywhere.
+    """
 
     ends: tuple[str, ...] = ()
+    before: tuple[str, ...] | None = None
 
     def parse(self, block: Block) -> Wait[None]:
         if self.ends:
             yield from block.read(words(*self.ends), block.limits.max_name, forbid="\n")
+        stop = block.at
+        if self.before is not None and not (yield from block.match(words(*self.before))):
+            yield from block.skip(SPACE)
+            if not (yield from block.is_at_end()):
+                block.malformed("expected the end of the text")
         yield from block.confirm()
-        block.stop = block.at
+        block.stop = stop
 
 
 class ThoughtBody(Struct, frozen=True, kw_only=True):

@@ -180,6 +180,7 @@ _BRACES = LiteralSet(("{",))
 _COLON = LiteralSet((":",))
 _NEXT = LiteralSet((",", "}"))
 _NEXT_CALL = LiteralSet((",", "]"))
+_GOES_ON = LiteralSet(("}", "]", ":", ',"', ', "'))
 _FENCES = LiteralSet(("```json", "```"))
 _FENCE_END = LiteralSet(("```",))
 _WRAPPER = "function"
@@ -226,6 +227,8 @@ class JsonBody(Struct, frozen=True, kw_only=True):
         if is_fenced:
             yield from block.skip(SPACE)
             yield from block.match(_FENCE_END)
+        elif block.stop is None:
+            yield from check_end(block)
 
     def _array(self, block: Block) -> Wait[None]:
         """Read the array after its bracket, up to and with the closing bracket."""
@@ -340,6 +343,15 @@ class JsonBody(Struct, frozen=True, kw_only=True):
 
     def _knows(self, key: str) -> bool:
         return key in _EXTRA_KEYS or key in (*self.name_keys, *self.argument_keys, *self.id_keys)
+
+
+def check_end(block: Block) -> Wait[None]:
+    """Check that the JSON before the cursor does not go on: then a bracket in it was wrong, and it is another call.
+
+    Only if the block has a closer: otherwise a complete call would have to wait for the text behind it.
+    """
+    if block.closers.words and (yield from block.match(_GOES_ON)):
+        block.malformed("expected the end of the call")
 
 
 class _Members(Struct):

@@ -20,12 +20,13 @@ from msgspec import Struct
 
 from dragoman._json import is_strict
 from dragoman.textcalls.block import Block
-from dragoman.textcalls.bodies.tags import trim_newlines
+from dragoman.textcalls.bodies.tags import trim_each_newline
 from dragoman.textcalls.cursor import SPACE, LiteralSet, Malformed, Wait, words
 from dragoman.textcalls.offers import UNTYPED, Offers, Types, types_within
 from dragoman.textcalls.values import coerce, json_string, object_source
 
 _TAG = re.compile(r"<([^<>/\s][^<>/\s]*)>")
+_CLOSING_TAG = re.compile(r"</([^<>/\s]+)>")
 _ITEM = "item"
 _CDATA = ("<![CDATA[", "]]>")
 _MAX_NESTING = 32
@@ -33,8 +34,13 @@ _MAX_NESTING = 32
 _LISTS = frozenset({"chatHistory", "salientTerms"})
 
 
-def read_parameters(text: str, name: str, offers: Offers) -> dict[str, str]:
-    """Return the parameters of a block as JSON sources. The last of equal names counts; unclosed parameters are dropped."""
+def read_parameters(
+    text: str, name: str, offers: Offers, unclosed: set[str] | None = None
+) -> dict[str, str]:
+    """Return the parameters of a block as JSON sources. The last of equal names counts.
+
+    unclosed: receives the tags that have no partner, which are no parameters.
+    """
     declared = offers.parameters(name)
     siblings = re.compile("|".join(f"<{re.escape(key)}>" for key in declared) or r"(?!)")
 
@@ -46,7 +52,7 @@ def read_parameters(text: str, name: str, offers: Offers) -> dict[str, str]:
         return text.rfind(f"</{key}>", end, limit) if limit > end else end
 
     found: dict[str, str] = {}
-    for key, value in _elements(text, last_end):
+    for key, value in _elements(text, last_end, unclosed):
         if key != "name" or "name" in declared:
             found.pop(key, None)
             found[key] = _value(value, key, offers.types(name, key), offers.schema(name))
@@ -54,12 +60,15 @@ def read_parameters(text: str, name: str, offers: Offers) -> dict[str, str]:
 
 
 def _elements(
-    text: str, last_end: Callable[[str, int], int] | None = None
+    text: str,
+    last_end: Callable[[str, int], int] | None = None,
+    unclosed: set[str] | None = None,
 ) -> Iterator[tuple[str, str]]:
     """Yield `<key>value</key>`, up to the first closing tag or the one that `last_end` finds. Unclosed tags are skipped."""
-    missing: set[str] = set()
+    missing: set[str] = set() if unclosed is None else unclosed
     position = 0
     while (tag := _TAG.search(text, position)) is not None:
+        missing.update(_CLOSING_TAG.findall(text, position, tag.start()))
         key, position = tag[1], tag.end()
         end = -1 if key in missing else text.find(f"</{key}>", position)
         if end < 0:
@@ -69,6 +78,7 @@ def _elements(
             end = last_end(key, end)
         yield key, text[position:end]
         position = end + len(key) + 3
+    missing.update(_CLOSING_TAG.findall(text, position))
 
 
 def _value(text: str, key: str, types: Types, root: object) -> str:
@@ -76,7 +86,7 @@ def _value(text: str, key: str, types: Types, root: object) -> str:
     if stripped.startswith(_CDATA[0]) and stripped.endswith(_CDATA[1]):
         return coerce(stripped[len(_CDATA[0]) : -len(_CDATA[1])], types)
     if types.is_text:
-        return json_string(trim_newlines(text) if "\n" in stripped else stripped)
+        return json_string(trim_each_newline(text) if "\n" in stripped else stripped)
     if not stripped and ("array" in types.names or (not types.names and key in _LISTS)):
         return "[]"
     if not types.names:
@@ -137,6 +147,11 @@ def find_name(text: str) -> str:
     return found[1].strip() if found is not None else ""
 
 
+def without_name(text: str) -> str:
+    """Return the text of a `<use_tool>` block without the name of the tool: a parameter may have the same tag."""
+    return _NAME.sub("", text, count=1)
+
+
 class UseToolBody(Struct, frozen=True):
     """`<name>` and parameters up to `</use_tool>`."""
 
@@ -146,7 +161,7 @@ class UseToolBody(Struct, frozen=True):
         start = block.at
         block.at += 1
         tag, _ = yield from block.read(words(">"), block.limits.max_key, forbid=f"<{SPACE}")
-        if not tag:
+        if not tag or tag == "use_tool":
             block.malformed("expected a tag")
         yield from block.confirm()
         parameter = _OpenParameter(block, "")
@@ -155,7 +170,7 @@ class UseToolBody(Struct, frozen=True):
         name = find_name(whole)
         if not name:
             block.malformed("expected a name", at=start)
-        _report_call(block, name, whole)
+        _report_call(block, name, without_name(whole))
 
 
 class TagNamedBody(Struct, frozen=True):
@@ -172,15 +187,25 @@ class TagNamedBody(Struct, frozen=True):
         if first != closer:
             parameter = _OpenParameter(block, name)
             text = yield from _gather(block, words(closer), parameter, first, eos_ok=False)
-        _report_call(block, name, first + text)
+            text = first + text
+        _report_call(block, name, text)
 
 
 def _report_call(block: Block, name: str, text: str) -> None:
     """Report the call of a complete block. text: its parameters."""
+    unclosed: set[str] = set()
+    parameters = read_parameters(text, name, block.offers, unclosed)
+    # Another block that begins within this one: this one's closing tag is missing.
+    known = (*block.offers.parameters(name), block.opener[1:-1])
+    missing = [key for key in known if key in unclosed]
+    if missing:
+        block.malformed(
+            f"expected <{missing[0]}> and </{missing[0]}>", at=block.start + len(block.opener)
+        )
     if block.stop is None:
         block.stop = block.at
     block.begin(name, at=block.start)
-    block.input(object_source(read_parameters(text, name, block.offers).items()))
+    block.input(object_source(parameters.items()))
     block.end(at=block.stop)
 
 

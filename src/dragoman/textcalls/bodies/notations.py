@@ -84,12 +84,14 @@ class PythonBody(Struct, frozen=True, kw_only=True):
         yield from block.confirm()
         block.begin(name, at=start)
 
+        keys = block.offers.parameters(name)
+
         def read_argument() -> Wait[None]:
             key, _ = yield from block.read(_EQUALS, block.limits.max_key, forbid="()[]{}\"',")
             if _PYTHON_KEY.fullmatch(key.strip()) is None:
                 block.malformed("expected the name of an argument")
             block.input(f"{json_string(key.strip())}:")
-            yield from read_literal(block, block.input, is_argument=True)
+            yield from read_literal(block, block.input, keys=keys)
 
         yield from block.read_items(")", "the call", read_argument, block.input, "{}")
 
@@ -97,6 +99,11 @@ class PythonBody(Struct, frozen=True, kw_only=True):
 _BRACE = LiteralSet(("{",))
 _COLON = LiteralSet((":",))
 _MAX_ATOM = 4096
+_NO_KEY = "{}[](),<>"
+_DIGITS = "-0123456789"
+_CONSTANTS = ("true", "false", "null")
+_NO_ATOM = "{[<>:\n"
+_AFTER_CALL = LiteralSet((*SPACE, "<"))
 
 
 class LooseBody(Struct, frozen=True, kw_only=True):
@@ -114,6 +121,10 @@ class LooseBody(Struct, frozen=True, kw_only=True):
         yield from block.confirm()
         block.begin(name, at=block.start)
         yield from self._object(block, block.input, 1)
+        # A call without its closer ends with the text, or before other text or another mark.
+        if not (yield from block.is_at_end()):
+            yield from block.expect(_AFTER_CALL)
+            block.at -= 1
         block.end()
 
     def _object(self, block: Block, take: Callable[[str], None], depth: int) -> Wait[None]:
@@ -133,8 +144,11 @@ class LooseBody(Struct, frozen=True, kw_only=True):
             yield from block.skip(SPACE)
             yield from block.expect(_COLON)
             return key
-        key, _ = yield from block.read(_COLON, block.limits.max_key)
-        return key.strip().strip("\"'")
+        key, _ = yield from block.read(_COLON, block.limits.max_key, forbid=_NO_KEY)
+        key = key.strip().strip("\"'")
+        if any(character in SPACE for character in key):
+            block.malformed("expected a key")
+        return key
 
     def _value(self, block: Block, take: Callable[[str], None], depth: int) -> Wait[None]:
         first = yield from block.skip(SPACE)
@@ -166,6 +180,8 @@ class LooseBody(Struct, frozen=True, kw_only=True):
         size = 0
         while (character := (yield from block.peek())) not in (",", "}", "]", ""):
             size += 1
+            if character in _NO_ATOM:
+                block.malformed(f"expected a value, got {character!r}")
             if size > _MAX_ATOM:
                 block.malformed("expected a shorter value", at=start)
             pieces.append(character)
@@ -173,4 +189,7 @@ class LooseBody(Struct, frozen=True, kw_only=True):
         text = "".join(pieces).strip()
         if not text:
             block.malformed("expected a value", at=start)
-        take(text if is_strict(text) else json_string(text.strip("\"'")))
+        is_json = is_strict(text)
+        if not is_json and (text[0] in _DIGITS or text.split()[0] in _CONSTANTS):
+            block.malformed("expected one value", at=start)
+        take(text if is_json else json_string(text.strip("\"'")))

@@ -11,7 +11,7 @@ object, append-only.
 
 import re
 from collections.abc import Callable, Mapping
-from typing import cast
+from typing import Literal, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -32,12 +32,31 @@ from dragoman.textcalls.values import (
 
 
 def trim_newlines(text: str) -> str:
-    """Return the text without one line break at its beginning and one at its end, which belong to the markup."""
+    """Return the text without one line break at its beginning and one at its end, if it has both: those are the markup's.
+
+    A break on one side only is the value's: the line break at the end of a file, for example.
+    """
+    is_between = text[:1] in ("\n", "\r") and text[-1:] == "\n"
+    return trim_each_newline(text) if is_between else text
+
+
+def trim_each_newline(text: str) -> str:
+    """Return the text without a line break at its beginning, and without one at its end."""
     start = 1 if text.startswith("\n") else 2 if text.startswith("\r\n") else 0
     end = len(text)
     if text.endswith("\n") and end > start:
         end -= 2 if text.endswith("\r\n") and end - start > 1 else 1
     return text[start:end]
+
+
+Trim = Literal["none", "pair", "each"]
+"""The line breaks of a value that are the markup's: none; one on either side if there are two; one on each side that has one."""
+
+
+def _trimmed(text: str, trim: Trim) -> str:
+    if trim == "none":
+        return text
+    return trim_newlines(text) if trim == "pair" else trim_each_newline(text)
 
 
 class TaggedArguments:
@@ -61,17 +80,17 @@ class TaggedArguments:
         return declared if declared.names else hint
 
     def read(
-        self, key: str, stops: LiteralSet, *, hint: Types = UNTYPED, trims: bool = True
+        self, key: str, stops: LiteralSet, *, hint: Types = UNTYPED, trim: Trim = "pair"
     ) -> Wait[str]:
         """Read the value up to a stop; return the stop, or an empty string at the end of the text."""
         types = self.types(key, hint)
         if self._block.streams and types.is_text:
-            return (yield from self._stream(key, stops, trims=trims))
+            return (yield from self._stream(key, stops, trim))
         pieces: list[str] = []
         stop = yield from self._block.until(stops, pieces.append)
         if stop:
             text = "".join(pieces)
-            self.add(key, trim_newlines(text) if trims else text, types)
+            self.add(key, _trimmed(text, trim), types)
         return stop
 
     def add(self, key: str, text: str, types: Types) -> None:
@@ -113,12 +132,12 @@ class TaggedArguments:
             return None
         return text if is_strict(text) else literal_as_json(text)
 
-    def _stream(self, key: str, stops: LiteralSet, *, trims: bool) -> Wait[str]:
-        """Report a string as it streams. Its last line break is held, because it may belong to the markup."""
+    def _stream(self, key: str, stops: LiteralSet, trim: Trim) -> Wait[str]:
+        """Report a string as it streams. A line break that may belong to the markup is held."""
         block = self._block
         self._values[key] = '""'
         block.input(f'{self._lead(key)}"')
-        trimmer = _Trimmer(block.input, trims=trims)
+        trimmer = _Trimmer(block.input, trim)
         stop = yield from block.until(stops, trimmer.take)
         if stop:
             trimmer.finish()
@@ -127,37 +146,50 @@ class TaggedArguments:
 
 
 class _Trimmer:
-    """Passes a string on as it streams, without one line break at its beginning and one at its end."""
+    """Passes a string on as it streams, without the line breaks of the markup.
 
-    __slots__ = ("_held", "_is_first", "_take", "_trims")
+    With `pair`, a string that begins with a line break is held: only its end shows whose break that is.
+    """
 
-    def __init__(self, take: Callable[[str], None], *, trims: bool) -> None:
+    __slots__ = ("_held", "_is_first", "_pieces", "_take", "_trim")
+
+    def __init__(self, take: Callable[[str], None], trim: Trim) -> None:
         self._take = take
-        self._trims = trims
-        self._is_first = trims
+        self._trim: Trim = trim
+        self._is_first = True
         self._held = ""
+        self._pieces: list[str] | None = None  # the whole string, while it is held
 
     def take(self, piece: str) -> None:
+        if self._pieces is not None:
+            self._pieces.append(piece)
+            return
+        if self._is_first and self._trim == "pair" and piece[0] in "\r\n":
+            self._pieces = [piece]
+            return
         text = self._held + piece
         self._held = ""
-        if self._is_first:
-            if text == "\r":
+        if self._trim == "each":
+            if self._is_first and text == "\r":
                 self._held = text
                 return
-            text = text[1:] if text.startswith("\n") else text.removeprefix("\r\n")
-            self._is_first = False
-        if self._trims:
+            if self._is_first:
+                text = text[1:] if text.startswith("\n") else text.removeprefix("\r\n")
             body = text.removesuffix("\n").removesuffix("\r")
             text, self._held = body, text[len(body) :]
+        self._is_first = False
         if text:
             self._take(json_string_inside(text))
 
     def finish(self) -> None:
-        if self._held == "\r":
+        if self._pieces is not None:
+            self._take(json_string_inside(_trimmed("".join(self._pieces), self._trim)))
+        elif self._held == "\r":
             self._take(json_string_inside(self._held))
 
 
 _ATTRIBUTE = re.compile(r"""([\w:.-]+)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'/>]+))""")
+_ATTRIBUTES = re.compile(rf"(?:\s*{_ATTRIBUTE.pattern})*\s*/?")
 _QUOTES = "\"'"
 _CDATA = LiteralSet(("<![CDATA[", "\n<![CDATA["))
 _CDATA_END = LiteralSet(("]]>",))
@@ -198,7 +230,7 @@ class TaggedBody(Struct, frozen=True, kw_only=True):
     hold all arguments. forgives: a parameter may lack its closing tag if another tag follows, and a call may lack its
     closing tag if the block's closer follows. is_strict: a repeated or a missing required parameter is malformed.
     takes_json: a call may hold one JSON object instead of parameters. takes_cdata: a value may be in `<![CDATA[…]]>`.
-    between: markers around each call that mean nothing. trims: one line break on either side of a value is markup.
+    between: markers around each call that mean nothing. trim: the line breaks of a value that are the markup's.
     """
 
     call: Tag
@@ -212,7 +244,16 @@ class TaggedBody(Struct, frozen=True, kw_only=True):
     takes_json: bool = False
     takes_cdata: bool = False
     between: tuple[str, ...] = ()
-    trims: bool = True
+    trim: Trim = "pair"
+
+    @property
+    def _heads(self) -> tuple[str, ...]:
+        """The beginnings of the tags of a call and of a parameter, with the name of their attribute."""
+        return tuple(
+            f"{opener} {tag.attribute}=" if tag.attribute else opener
+            for tag in (self.call, self.parameter)
+            for opener in tag.opens
+        )
 
     def parse(self, block: Block) -> Wait[None]:
         def read_call(_: str, start: int) -> Wait[None]:
@@ -283,13 +324,16 @@ class TaggedBody(Struct, frozen=True, kw_only=True):
     def _value(self, block: Block, arguments: TaggedArguments, head: _Head) -> Wait[str]:
         """Read the value of a parameter; return the literal that ended it."""
         closes = self.parameter.closes
-        forgiven = (*self.parameter.opens, *self.call.closes) if self.forgives else ()
+        # Another tag before the closing tag: it is missing, or a value quotes this format, which has no escapes.
+        others = (*self.parameter.opens, *self.call.closes) if self.forgives else self._heads
         is_cdata = self.takes_cdata and bool((yield from block.match(_CDATA)))
-        stops = _CDATA_END if is_cdata else words(*closes, *forgiven)
-        trims = self.trims and not is_cdata
-        stop = yield from arguments.read(head.name, stops, hint=head.types, trims=trims)
+        stops = _CDATA_END if is_cdata else words(*closes, *others)
+        trim = "none" if is_cdata else self.trim
+        stop = yield from arguments.read(head.name, stops, hint=head.types, trim=trim)
         if not stop:
             block.malformed("the text ended inside a parameter")
+        if stop in others and not self.forgives:
+            block.malformed(f"expected {closes[0]}", at=block.at - len(stop))
         if is_cdata:
             yield from block.skip(SPACE)
             stop = yield from block.expect(words(*closes))
@@ -300,6 +344,8 @@ class TaggedBody(Struct, frozen=True, kw_only=True):
         is_void = text.endswith("/")
         if tag.attribute is None:
             return _Head(text.rstrip("/").strip().strip(_QUOTES), UNTYPED, is_void)
+        if _ATTRIBUTES.fullmatch(text) is None:
+            block.malformed("expected attributes")
         attributes = {
             found[1]: next((value for value in found.groups()[1:] if value is not None), "")
             for found in _ATTRIBUTE.finditer(text)
@@ -353,13 +399,14 @@ class PairBody(Struct, frozen=True, kw_only=True):
 
     def _pair(self, block: Block, arguments: TaggedArguments, inside: LiteralSet) -> Wait[str]:
         """Read one pair; return the literal after it. A key without a value is dropped."""
-        key, _ = yield from block.read(words(self.key[1]), block.limits.max_key)
+        key, _ = yield from block.read(words(self.key[1]), block.limits.max_key, forbid="<")
         stop = yield from self._next(block, words(*inside.words, self.value[0]))
         if stop != self.value[0]:
             return stop
-        value_stops = words(self.value[1])
-        if not (yield from arguments.read(key.strip(), value_stops, trims=False)):
-            block.malformed("the text ended inside a value")
+        stops = words(self.value[1], self.key[0], self.value[0])
+        stop = yield from arguments.read(key.strip(), stops, trim="none")
+        if stop != self.value[1]:
+            block.malformed(f"expected {self.value[1]}", at=block.at - len(stop))
         return (yield from self._next(block, inside))
 
     def _next(self, block: Block, expected: LiteralSet) -> Wait[str]:
@@ -420,7 +467,7 @@ class NestedTagsBody(Struct, frozen=True, kw_only=True):
             yield from block.skip(SPACE)
             if (yield from block.expect(words(end, f"{self.namespace}<"))) == end:
                 break
-            key, _ = yield from block.read(words(">"), block.limits.max_key)
+            key, _ = yield from block.read(words(">"), block.limits.max_key, forbid="<")
             types = block.offers.types(name, key)
             schema = block.offers.schema(name)
             arguments.put(key, (yield from self._element(block, key, types, schema, 1)))

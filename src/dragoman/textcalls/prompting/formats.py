@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from dragoman.core.aliases import NameLimits
-from dragoman.textcalls.bodies.named_tags import read_parameters
+from dragoman.textcalls.bodies.named_tags import read_parameters, without_name
 from dragoman.textcalls.offers import Offers
 from dragoman.textcalls.prompting import wordings
 from dragoman.textcalls.prompting.wordings import (
@@ -119,11 +119,15 @@ def _read_named_tags(text: str, name: str, offers: Offers) -> dict[str, str]:
     return read_parameters(text[text.index(">") + 1 : text.rindex("</")], name, offers)
 
 
+def _read_use_tool(text: str, name: str, offers: Offers) -> dict[str, str]:
+    return _read_named_tags(without_name(text), name, offers)
+
+
 USE_TOOL = Tags(
     call=("<use_tool>\n<name>{name}</name>\n", "</use_tool>"),
     parameter=("<{key}>", "</{key}>\n"),
     marks=("<use_tool>", "</use_tool>"),
-    read=_read_named_tags,
+    read=_read_use_tool,
 )
 
 

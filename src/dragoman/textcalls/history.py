@@ -1,0 +1,138 @@
+"""Calls in the text of a conversation that is sent back: the model reads them as an example, and writes the next one as text too.
+
+A client that ran without the gateway has recorded them as the model wrote them. `heal_history` puts the call in place of its
+markup, by the rules for answers: the format has a sentinel, the tool is offered, the block is whole and not in a code fence. The
+call gets the result that the client sent for it, if there is one without a call; otherwise `core.pairing` supplies one. Each
+is reported as a Repair, `written_call`.
+
+The same conversation is always healed in the same way, and a turn in the same way whatever follows its results, so that
+a provider's cache of the conversation's beginning stays valid.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import count
+
+from msgspec.structs import replace
+
+from dragoman.model.events import PartEnded
+from dragoman.model.outcome import Repair
+from dragoman.model.parts import Call, Part, Result, Text
+from dragoman.model.request import Request, Turn
+from dragoman.textcalls.finder import Finder
+from dragoman.textcalls.findings import CallFound
+from dragoman.textcalls.offers import Offers, offers_of
+from dragoman.textcalls.openers import Openers, openers_of
+from dragoman.textcalls.registry import sentinels_for
+from dragoman.textcalls.scanner import CallIds, FindingWriter
+
+_NO_REPAIRS: tuple[Repair, ...] = ()
+
+
+def heal_history(
+    request: Request, *, formats: str | Iterable[str] = "auto", model: str | None = None
+) -> tuple[Request, tuple[Repair, ...]]:
+    """Return the request with calls in place of those that the assistant wrote as text, and the repairs.
+
+    The request itself is returned if it has none. formats, model: as for an answer; only formats with a sentinel are looked for.
+
+    Raises:
+        ConfigError: `formats` has an unknown name.
+    """
+    # The last turn is not history: where it is the assistant's, the model continues it.
+    turns = [(n, turn) for n, turn in enumerate(request.turns[:-1]) if turn.role == "assistant"]
+    offers = offers_of(request.tools) if turns else None
+    if not offers:
+        return request, _NO_REPAIRS
+    openers = openers_of(sentinels_for(formats, model or request.model), offers)
+    found = [number for number, turn in turns if _may_have_calls(turn, openers)]
+    if not found:
+        return request, _NO_REPAIRS
+    healing = _Healing(request, openers, offers)
+    for number in found:
+        healing.heal(number)
+    if not healing.repairs:
+        return request, _NO_REPAIRS
+    return replace(request, turns=tuple(healing.turns)), tuple(healing.repairs)
+
+
+def _may_have_calls(turn: Turn, openers: Openers) -> bool:
+    """Return whether a turn may have a written call. One with a structured call is left alone: that call may be the same."""
+    has_opener = False
+    for part in turn.parts:
+        if isinstance(part, Call):
+            return False
+        if type(part) is Text and not has_opener and not part.annotations:
+            has_opener = openers.occur_in(part.text)
+    return has_opener
+
+
+class _Healing:
+    """The healing of one conversation. turns: the conversation, as far as it is healed."""
+
+    def __init__(self, request: Request, openers: Openers, offers: Offers) -> None:
+        self.turns: list[Turn] = list(request.turns)
+        self.repairs: list[Repair] = []
+        self._openers = openers
+        self._offers = offers
+        self._texts: Counter[str] = Counter()
+        self._used: set[str] = set()
+        # Results without a call may be those of written calls, unless the provider has earlier turns with their calls.
+        parts = [part for turn in request.turns for part in turn.parts]
+        self._known = {part.call_id for part in parts if isinstance(part, Call)}
+        self._is_whole = request.previous_id is None
+
+    def heal(self, number: int) -> None:
+        """Put calls into a turn."""
+        turn = self.turns[number]
+        results = self._stray_results(number)
+        parts: list[Part] = []
+        for index, part in enumerate(turn.parts):
+            written = self._read(part) if type(part) is Text and not part.annotations else None
+            if written is None:
+                parts.append(part)
+                continue
+            for each in written:
+                if isinstance(each, Call):
+                    call_id = results.pop(0) if results else each.call_id
+                    each = replace(each, call_id=call_id)  # noqa: PLW2901 -- the same call
+                    where = f"turns[{number}].parts[{index}]"
+                    self.repairs.append(Repair("written_call", where, each.name))
+                parts.append(each)
+        self.turns[number] = replace(turn, parts=tuple(parts))
+
+    def _read(self, part: Text) -> list[Part] | None:
+        """Return the text as parts; None if it has no calls."""
+        finder = Finder(self._openers, self._offers)
+        found = [*finder.feed(part.text), *finder.finish("stop")]
+        if not any(isinstance(one, CallFound) for one in found):
+            return None
+        self._texts[part.text] += 1
+        # The same text gets the same ids in every request, and other ids each time it occurs.
+        seed = f"{self._texts[part.text]} {part.text}"
+        writer = FindingWriter(count().__next__, self._offers, CallIds(seed, self._used))
+        events = writer.write(found)
+        writer.end_all(events)
+        values = [event.value for event in events if isinstance(event, PartEnded)]
+        parts: list[Part] = [
+            replace(part, text=value.text, cache=None) if isinstance(value, Text) else value
+            for value in values
+            if not isinstance(value, Text) or value.text.strip()
+        ]
+        last = parts[-1]
+        if part.cache is not None and isinstance(last, (Text, Call)):
+            parts[-1] = replace(last, cache=part.cache)
+        return parts
+
+    def _stray_results(self, number: int) -> list[str]:
+        """Return the ids of the results after a turn and before the next turn of the assistant that have no call."""
+        found: list[str] = []
+        for turn in self.turns[number + 1 :] if self._is_whole else ():
+            if turn.role == "assistant":
+                break
+            found += _ids(turn.parts)
+        return [call_id for call_id in dict.fromkeys(found) if call_id not in self._known]
+
+
+def _ids(parts: Sequence[Part]) -> list[str]:
+    return [part.call_id for part in parts if isinstance(part, Result) and part.call_id]
