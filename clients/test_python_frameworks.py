@@ -11,9 +11,7 @@ from clients.worker import Worker
 # Long input would show how LangChain reads a growing call anew at every piece, and nothing else.
 @pytest.mark.parametrize("scenario", [name for name in SCENARIOS if name != "long-input"])
 @pytest.mark.parametrize("mode", PYTHON_MODES, ids=str)
-def test_round_trip(
-    stack: Stack, workers: dict[str, Worker], mode: Mode, scenario: str
-) -> None:
+def test_round_trip(stack: Stack, workers: dict[str, Worker], mode: Mode, scenario: str) -> None:
     stack.model.play(Script(SCENARIOS[scenario]))
     seen = workers[mode.worker].run(stack.job(mode.client, mode.mode, mode.door, TOOLS))
     check_round_trip(stack, mode, seen)

@@ -50,10 +50,21 @@ async function stream(client, job, transcript) {
   conclude({ steps: await output.steps, finishReason: await output.finishReason, error: output.error }, transcript);
 }
 
+async function leave(client, job, transcript) {
+  const { agent, options } = prepare(client, job, transcript);
+  const controller = new AbortController();
+  const output = await agent.stream(job.prompt, { ...options, abortSignal: controller.signal });
+  for await (const text of output.textStream) {
+    if (!transcript.texts.length) transcript.say(text);
+    controller.abort();
+  }
+}
+
 export const clients = Object.fromEntries(
   Object.keys(models).map((client) => [
     client,
     {
+      leave: (job, transcript) => leave(client, job, transcript),
       generate: (job, transcript) => generate(client, job, transcript),
       stream: (job, transcript) => stream(client, job, transcript),
     },
