@@ -43,7 +43,8 @@ class Tool(BaseTool):  # type: ignore[misc]  # the class is known at run time on
     """A tool whose schema is given, not made from a function."""
 
     def __init__(self, tool: dict[str, Any], transcript: Transcript) -> None:
-        super().__init__(name=tool["name"], description=tool["description"])
+        base: Any = super()
+        base.__init__(name=tool["name"], description=tool["description"])
         self._schema = tool["schema"]
         self._transcript = transcript
 
@@ -81,7 +82,7 @@ async def converse(job: dict[str, Any], transcript: Transcript) -> None:
     ):
         if event.error_code:
             raise ValueError(f"{event.error_code}: {event.error_message}")
-        parts = (event.content and event.content.parts) or []
+        parts: list[Any] = (event.content and event.content.parts) or []
         text = "".join(part.text for part in parts if part.text and not part.thought)
         if event.partial:
             streamed += text
