@@ -23,7 +23,7 @@ venv: ## make or renew .venv from the pins in requirements/
 test: ## run every test
 	@scripts/test
 
-test-clients: ## tool round trips of the real Codex, Claude Code and Node SDKs through the gateway (npm)
+test-clients: ## tool round trips of real clients (Codex, Claude Code, OpenCode, SDKs, frameworks) through the gateway (npm)
 	@scripts/test-clients
 
 conformance: ## the public conformance suite for MCP clients (npm)

@@ -7,7 +7,7 @@ import pytest
 from clients.gateway import serve_gateway
 from clients.model import DIALECTS, Model, serve
 from clients.stack import DIRECT, Stack
-from clients.worker import Worker
+from clients.worker import COMMANDS, Worker
 
 
 @pytest.fixture(scope="session")
@@ -27,17 +27,16 @@ def gateway_url(
 
 
 @pytest.fixture(scope="session")
-def node() -> Iterator[Worker]:
-    worker = Worker(["node", "drivers/worker.mjs"])
-    yield worker
-    worker.close()
+def workers() -> Iterator[dict[str, Worker]]:
+    started = {name: Worker(command) for name, command in COMMANDS.items()}
+    yield started
+    for worker in started.values():
+        worker.close()
 
 
 @pytest.fixture(scope="session")
-def langchain() -> Iterator[Worker]:
-    worker = Worker([".venv/bin/python", "drivers/langchain_worker.py"])
-    yield worker
-    worker.close()
+def node(workers: dict[str, Worker]) -> Worker:
+    return workers["node"]
 
 
 @pytest.fixture(params=DIALECTS)

@@ -10,8 +10,8 @@ from clients.stack import KEY, Stack
 from clients.worker import Seen
 
 __all__ = (
-    "LANGCHAIN_MODES",
     "MODES",
+    "PYTHON_MODES",
     "SCENARIOS",
     "TOOLS",
     "Mode",
@@ -26,6 +26,8 @@ class Mode:
     """One way to use one SDK.
 
     keeps_text: it shows tool input as source text and sends it back as such. Others parse and write it anew.
+    runs_tools: it runs the tools itself, and makes a result of what they raise. worker: the driver that has it.
+    wraps_results: it sends a result as JSON, `{"result": …}`.
     """
 
     client: str
@@ -33,9 +35,16 @@ class Mode:
     door: Dialect
     streams: bool
     keeps_text: bool = False
+    runs_tools: bool = False
+    wraps_results: bool = False
+    worker: str = "node"
 
     def __str__(self) -> str:
         return f"{self.client}/{self.mode}"
+
+    def result(self, text: str) -> str:
+        """What the model gets when a tool answers with this text."""
+        return json.dumps({"result": text}, ensure_ascii=False) if self.wraps_results else text
 
 
 MODES = (
@@ -60,15 +69,30 @@ MODES = (
     Mode("vercel-compatible", "stream", "chat", streams=True),
     Mode("vercel-anthropic", "generate", "messages", streams=False),
     Mode("vercel-anthropic", "stream", "messages", streams=True),
+    Mode("mastra-chat", "generate", "chat", streams=False, runs_tools=True),
+    Mode("mastra-chat", "stream", "chat", streams=True, runs_tools=True),
+    Mode("mastra-responses", "generate", "responses", streams=False, runs_tools=True),
+    Mode("mastra-responses", "stream", "responses", streams=True, runs_tools=True),
+    Mode("mastra-anthropic", "generate", "messages", streams=False, runs_tools=True),
+    Mode("mastra-anthropic", "stream", "messages", streams=True, runs_tools=True),
 )
 
-LANGCHAIN_MODES = (
-    Mode("langchain-chat", "invoke", "chat", streams=False),
-    Mode("langchain-chat", "stream", "chat", streams=True),
-    Mode("langchain-responses", "invoke", "responses", streams=False),
-    Mode("langchain-responses", "stream", "responses", streams=True),
-    Mode("langchain-anthropic", "invoke", "messages", streams=False),
-    Mode("langchain-anthropic", "stream", "messages", streams=True),
+_PYTHON_CLIENTS: dict[str, Dialect] = {
+    "chat": "chat",
+    "responses": "responses",
+    "anthropic": "messages",
+}
+PYTHON_MODES = tuple(
+    mode
+    for client, door in _PYTHON_CLIENTS.items()
+    for mode in (
+        Mode(f"langchain-{client}", "invoke", door, streams=False, worker="langchain"),
+        Mode(f"langchain-{client}", "stream", door, streams=True, worker="langchain"),
+        Mode(f"llama-{client}", "run", door, False, runs_tools=True, worker="agents"),
+        Mode(f"llama-{client}", "stream", door, True, runs_tools=True, worker="agents"),
+        Mode(f"adk-{client}", "run", door, False, False, True, True, "agents"),
+        Mode(f"adk-{client}", "stream", door, True, False, True, True, "agents"),
+    )
 )
 
 TOOLS: list[dict[str, Any]] = [
@@ -129,7 +153,9 @@ def check_round_trip(stack: Stack, mode: Mode, seen: Seen) -> None:
             assert understood.text == call.input
         assert as_double(understood.value) == as_double(json.loads(call.input))
     results = [
-        f"{call.name} got {json.dumps(call.value, ensure_ascii=False, separators=(',', ':'))}"
+        mode.result(
+            f"{call.name} got {json.dumps(call.value, ensure_ascii=False, separators=(',', ':'))}"
+        )
         for call in seen.calls
     ]
     assert seen.texts[:-1] == [turn.text for turn in turns]

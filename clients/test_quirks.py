@@ -8,13 +8,13 @@ from clients.claude_code import ClaudeCode
 from clients.codex import Codex
 from clients.model import Model
 from clients.quirks import QUIRKS
-from clients.scenarios import LANGCHAIN_MODES, MODES, TOOLS, Mode, check_round_trip
+from clients.scenarios import MODES, PYTHON_MODES, TOOLS, Mode, check_round_trip
 from clients.script import Call, Dialect, ModelTurn, Script
 from clients.stack import Stack
 from clients.worker import Worker
 
 # Spelled as the quirks spell it that put an object where text belongs.
-ALL = (*MODES, *LANGCHAIN_MODES)
+ALL = (*MODES, *PYTHON_MODES)
 CALLS = (
     Call("get_weather", '{"city": "Paris"}'),
     Call("get_time", "{}"),
@@ -27,16 +27,14 @@ CALLS = (
 def test_quirk_is_not_noticed(
     model_server: tuple[Model, str],
     gateway_url: str,
-    node: Worker,
-    langchain: Worker,
+    workers: dict[str, Worker],
     mode: Mode,
     to: Dialect,
     quirk: str,
 ) -> None:
     stack = Stack(model_server[0], gateway_url, to)
     stack.model.play(Script((ModelTurn("First.", CALLS),), quirk=QUIRKS[to, quirk]))
-    worker = langchain if mode in LANGCHAIN_MODES else node
-    seen = worker.run(stack.job(mode.client, mode.mode, mode.door, TOOLS))
+    seen = workers[mode.worker].run(stack.job(mode.client, mode.mode, mode.door, TOOLS))
     check_round_trip(stack, mode, seen)
 
 

@@ -8,7 +8,7 @@ import pytest
 from clients.claude_code import ClaudeCode
 from clients.codex import Codex
 from clients.gateway import serve_gateway
-from clients.scenarios import LANGCHAIN_MODES, MODES, TOOLS, Mode
+from clients.scenarios import MODES, PYTHON_MODES, TOOLS, Mode
 from clients.stack import KEY
 from clients.worker import Worker
 
@@ -19,17 +19,16 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield address
 
 
-@pytest.mark.parametrize("mode", [*MODES, *LANGCHAIN_MODES], ids=str)
-def test_sdk_rehearses(url: str, node: Worker, langchain: Worker, mode: Mode) -> None:
-    worker = langchain if mode in LANGCHAIN_MODES else node
+@pytest.mark.parametrize("mode", [*MODES, *PYTHON_MODES], ids=str)
+def test_sdk_rehearses(url: str, workers: dict[str, Worker], mode: Mode) -> None:
     job = {"url": url, "key": KEY, "model": "rehearsal", "retries": 0, "store": False}
     prompt = "What is the weather in Paris?"
-    seen = worker.run(
+    seen = workers[mode.worker].run(
         {**job, "client": mode.client, "mode": mode.mode, "prompt": prompt, "tools": TOOLS}
     )
     assert seen.error is None
     assert [(call.name, call.value) for call in seen.calls] == [("get_weather", {"city": "Paris"})]
-    assert 'get_weather got {"city":"Paris"}' in seen.texts[-1]
+    assert mode.result('get_weather got {"city":"Paris"}') in seen.texts[-1]
 
 
 @pytest.mark.parametrize("model", ["rehearsal", "gpt-5.5", "gpt-6.1-sol"])

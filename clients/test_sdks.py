@@ -4,7 +4,15 @@ import urllib.request
 
 import pytest
 
-from clients.scenarios import MODES, SCENARIOS, TOOLS, Mode, check_round_trip, describe
+from clients.scenarios import (
+    MODES,
+    PYTHON_MODES,
+    SCENARIOS,
+    TOOLS,
+    Mode,
+    check_round_trip,
+    describe,
+)
 from clients.script import Call, Dialect, Fault, MidStream, ModelTurn, Script
 from clients.stack import Stack
 from clients.worker import Worker
@@ -80,6 +88,26 @@ def test_custom_tool_gets_its_text(stack: Stack, node: Worker, mode: Mode) -> No
     last = stack.model.heard[-1].conversation
     assert [call.id for call in last.calls] == stack.model.call_ids(stack.to(mode.door))
     assert [result.id for result in last.results] == stack.model.call_ids(stack.to(mode.door))
+
+
+@pytest.mark.parametrize(
+    "mode", [mode for mode in (*MODES, *PYTHON_MODES) if mode.runs_tools], ids=str
+)
+def test_error_of_a_tool_is_the_result_of_its_call(
+    stack: Stack, workers: dict[str, Worker], mode: Mode
+) -> None:
+    stack.model.play(Script(SCENARIOS["parallel"]))
+    job = stack.job(mode.client, mode.mode, mode.door, TOOLS)
+    seen = workers[mode.worker].run({**job, "failing": ["get_time"]})
+    report = describe(stack.model, seen)
+    assert (seen.error, stack.model.objections) == (None, []), report
+    assert [call.name for call in seen.calls] == ["get_weather", "get_time", "get_weather"], report
+    results = stack.model.heard[-1].conversation.results
+    assert [result.id for result in results] == stack.model.call_ids(stack.to(mode.door)), report
+    assert "get_time failed: „é“" in results[1].text, report
+    assert mode.result('get_weather got {"city":"Paris"}') == results[0].text, report
+    assert mode.result('get_weather got {"city":"東京","days":3}') == results[2].text, report
+    assert seen.texts[-1] == " | ".join(["Results:", *(result.text for result in results)]), report
 
 
 @pytest.mark.parametrize("how", ["error", "cut", "end"])

@@ -8,11 +8,20 @@ from pathlib import Path
 from threading import Timer
 from typing import Any
 
-__all__ = ("Seen", "SeenByClient", "Worker")
+__all__ = ("COMMANDS", "NODE", "Seen", "SeenByClient", "Worker")
 
 HERE = Path(__file__).parent
-# The longest job has six turns and, where the SDK retries, waits of half a second in between.
-JOB_SECONDS = 30.0
+# Newer than distributions have, for those who need it; it comes from package-lock.json for the usual platforms.
+NODE = next((str(path) for path in HERE.glob("node_modules/node-*/bin/node")), "node")
+# The drivers, by where their packages are installed.
+COMMANDS = {
+    "node": [NODE, "drivers/worker.mjs"],
+    "langchain": [".venv/langchain/bin/python", "drivers/worker.py"],
+    "agents": [".venv/agents/bin/python", "drivers/worker.py"],
+}
+# The longest job has six turns and, where the SDK retries, waits of half a second in between. The first one loads a framework, for
+# which a busy machine takes its time.
+JOB_SECONDS = 120.0
 
 
 @dataclass(frozen=True)

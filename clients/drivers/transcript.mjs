@@ -15,6 +15,7 @@ export class Transcript {
   // `text` is the input's source as the SDK shows it, null where it shows only the value. The result is the tool's.
   call(id, name, text, value) {
     this.calls.push({ id, name, text, value });
+    if (this.job.failing?.includes(name)) throw new Error(`${name} failed: „é“`);
     return `${name} got ${JSON.stringify(value)}`;
   }
 

@@ -6,6 +6,7 @@
 import { createInterface } from 'node:readline';
 
 import { modes as anthropicMessages } from './anthropic_messages.mjs';
+import { clients as mastra } from './mastra.mjs';
 import { modes as openaiChat } from './openai_chat.mjs';
 import { modes as openaiResponses } from './openai_responses.mjs';
 import { Transcript } from './transcript.mjs';
@@ -16,6 +17,7 @@ const clients = {
   'openai-responses': openaiResponses,
   'anthropic-messages': anthropicMessages,
   ...vercel,
+  ...mastra,
 };
 
 // Whatever a library prints must not get into the channel.

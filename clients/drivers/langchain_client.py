@@ -1,19 +1,14 @@
-"""Runs jobs with LangChain: one JSON object per line in, one per line out, as `worker.mjs` does for the SDKs of Node.
+"""LangChain's three chat models, whole and streamed. The loop over the turns is here, as LangChain leaves it to its users."""
 
-It runs in an environment of its own (`clients/.venv`) and imports nothing of the project.
-"""
-
-import json
-import sys
 from importlib import import_module
 from typing import Any
+
+from transcript import MAX_TURNS, Transcript
 
 # By name, because the project's own environment, in which types are checked, does not have them.
 ChatAnthropic: Any = import_module("langchain_anthropic").ChatAnthropic
 ChatOpenAI: Any = import_module("langchain_openai").ChatOpenAI
 core: Any = import_module("langchain_core.messages")
-
-MAX_TURNS = 6
 
 
 def connect(job: dict[str, Any]) -> Any:
@@ -45,7 +40,7 @@ def ask(model: Any, mode: str, messages: list[Any]) -> Any:
     return whole
 
 
-def converse(job: dict[str, Any], report: dict[str, Any]) -> None:
+async def converse(job: dict[str, Any], transcript: Transcript) -> None:
     model = connect(job).bind_tools([declare(tool) for tool in job["tools"]])
     messages: list[Any] = [
         core.SystemMessage("You are a helpful assistant."),
@@ -53,35 +48,13 @@ def converse(job: dict[str, Any], report: dict[str, Any]) -> None:
     ]
     for _ in range(MAX_TURNS):
         answer = ask(model, job["mode"], messages)
-        report["texts"].append(answer.text)
+        transcript.say(answer.text)
         if answer.invalid_tool_calls:
             raise ValueError(f"invalid tool calls: {answer.invalid_tool_calls}")
         messages.append(answer)
         for call in answer.tool_calls:
-            seen = {"id": call["id"], "name": call["name"], "text": None, "value": call["args"]}
-            report["calls"].append(seen)
-            value = json.dumps(call["args"], ensure_ascii=False, separators=(",", ":"))
-            result = f"{call['name']} got {value}"
+            result = transcript.call(call["id"], call["name"], call["args"])
             messages.append(core.ToolMessage(result, tool_call_id=call["id"]))
         if not answer.tool_calls:
             return
     raise ValueError(f"the model still calls tools after {MAX_TURNS} turns")
-
-
-def main() -> None:
-    # Whatever a library prints must not get into the channel.
-    channel, sys.stdout = sys.stdout, sys.stderr
-    for line in sys.stdin:
-        job = json.loads(line)
-        report: dict[str, Any] = {"texts": [], "calls": [], "error": None}
-        try:
-            converse(job, report)
-        except Exception as error:
-            status = getattr(error, "status_code", None)
-            kind = type(error).__name__
-            report["error"] = {"kind": kind, "status": status, "message": str(error)[:2000]}
-        print(json.dumps(report), file=channel, flush=True)
-
-
-if __name__ == "__main__":
-    main()
