@@ -20,6 +20,7 @@ from dragoman.core.fields import (
     ask_object,
     ask_text,
     extra_of,
+    is_present,
     own_fields,
     read_object,
     read_texts,
@@ -39,6 +40,8 @@ from dragoman.dialects.responses.item_writer import JsonObject
 from dragoman.dialects.responses.losses import DEFAULT_TARGET, LOSSES, note_foreign
 from dragoman.dialects.responses.tools import (
     DeclaredTools,
+    echo_choice,
+    echo_tools,
     read_choice,
     read_declared,
     write_choice,
@@ -300,6 +303,63 @@ def _instructions(fields: Fields) -> tuple[Turn, ...]:
     if text is None:
         return ()
     return (Turn(role="system", parts=(Text(text=text),), head=True),)
+
+
+# --- repeating -------------------------------------------------------------------------------------------------------
+
+# Settings that the model has no fields for.
+_ECHOED = (
+    *("background", "frequency_penalty", "max_tool_calls", "presence_penalty", "prompt"),
+    *("prompt_cache_options", "prompt_cache_retention", "truncation"),
+)
+
+
+def echo_settings(request: Request) -> JsonObject:
+    """Return the settings that a request states, as the answer to it repeats them."""
+    out = SETTINGS.write(request)
+    out.pop("stream", None)
+    if out.get("service_tier") == "auto":
+        del out["service_tier"]  # an answer names the tier that was used
+    instructions = _stated_instructions(request)
+    if instructions is not None:
+        out["instructions"] = instructions
+    if request.tools or request.namespaces:
+        out["tools"] = echo_tools(request)
+    if request.tool_choice is not None:
+        out["tool_choice"] = echo_choice(request.tool_choice)
+    if request.reasoning is not None:
+        settings = request.reasoning
+        own = own_fields("responses", settings.extra)
+        out["reasoning"] = {"effort": settings.effort, "summary": settings.summary, **own}
+    own = own_fields("responses", request.extra)
+    if request.response_format is not None or request.verbosity is not None or "text" in own:
+        out["text"] = _echo_text(request)
+    for name in _ECHOED:
+        if is_present(own.get(name)):
+            out[name] = own[name]
+    return out
+
+
+def _stated_instructions(request: Request) -> str | None:
+    first = request.turns[0] if request.turns else None
+    if first is None or not first.head:
+        return None
+    return "".join([part.text for part in first.parts if isinstance(part, Text)])
+
+
+def _echo_text(request: Request) -> JsonObject:
+    own = own_fields("responses", request.extra)
+    form = request.response_format
+    out: JsonObject = {"format": {"type": "text"}, "verbosity": request.verbosity or "medium"}
+    if form is not None:
+        fields: JsonObject = {"type": form.kind}
+        if form.kind == "json_schema":
+            fields["description"] = form.description
+            fields["name"] = form.name
+            fields["schema"] = form.schema
+            fields["strict"] = form.strict is True
+        out["format"] = {**fields, **own_fields("responses", form.extra)}
+    return {**out, **read_object(own.get("text"))}
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------
