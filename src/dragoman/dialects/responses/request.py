@@ -5,7 +5,7 @@ the rest is a loss. A request that came in this dialect is sent unchanged, excep
 in docs/dialects lists.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
@@ -21,9 +21,11 @@ from dragoman.core.fields import (
     ask_text,
     extra_of,
     is_present,
+    need_text,
     own_fields,
     read_object,
     read_texts,
+    refuse,
     without,
 )
 from dragoman.core.losses import LossBook, note_request_fields
@@ -59,6 +61,7 @@ from dragoman.model.request import ReasoningSettings, Request, ResponseFormat, T
 
 ENCRYPTED = "reasoning.encrypted_content"
 LOGPROBS = "message.output_text.logprobs"
+_DEFAULT_NAME = "response"  # the API demands a name for a format; Chat's default name is this one
 MIN_OUTPUT_TOKENS = 16  # OpenAI answers 400 below 16; some clients ask for 1 token to test a key
 
 _SERVICE_TIERS = {
@@ -150,8 +153,7 @@ def _format(form: ResponseFormat, book: LossBook) -> JsonObject | None:
         return dict(own) or None
     out: JsonObject = {"type": form.kind}
     if form.kind == "json_schema":
-        # The API demands a name; Chat's default name is this one.
-        out["name"] = form.name or "response"
+        out["name"] = form.name or _DEFAULT_NAME
         out["schema"] = {} if form.schema is None else form.schema
         if form.description is not None:
             out["description"] = form.description
@@ -269,7 +271,24 @@ _FIELDS = SETTINGS.fields | {"instructions", "input", "tools", "text"}
 _NOTHING = DeclaredTools()
 
 
+# Settings that the model has no fields for. An answer repeats them, so their types are checked.
+_UNMODELLED: Mapping[str, Callable[[Fields, str], object]] = {
+    "background": ask_bool,
+    "frequency_penalty": ask_number,
+    "max_tool_calls": ask_int,
+    "presence_penalty": ask_number,
+    "prompt": ask_object,
+    "prompt_cache_options": ask_object,
+    "prompt_cache_retention": ask_text,
+    "truncation": ask_text,
+}
+# What may stand in place of `input`: each of them names a conversation or a text that the server has.
+_INSTEAD_OF_INPUT = ("previous_response_id", "prompt", "conversation")
+
+
 def _read_fields(fields: Fields) -> Request:
+    for name in fields.keys() & _UNMODELLED.keys():
+        _UNMODELLED[name](fields, name)
     history = read_history(fields.get("input"))
     declared = read_declared(fields["tools"]) if "tools" in fields else _NOTHING
     settings = SETTINGS.read(fields)
@@ -286,7 +305,17 @@ def _read_fields(fields: Fields) -> Request:
         namespaces=(*declared.namespaces, *history.namespaces),
         extra=_extra(fields, text),
     )
+    _check_required(fields)
     return replace(request, **settings)
+
+
+def _check_required(fields: Fields) -> None:
+    if not is_present(fields.get("prompt")):  # a stored prompt may name the model
+        need_text(fields, "model", "")
+    if not is_present(fields.get("input")) and not any(
+        is_present(fields.get(name)) for name in _INSTEAD_OF_INPUT
+    ):
+        refuse("input", "a string or an array", fields.get("input"))
 
 
 def _extra(fields: Fields, text: Fields) -> Extra:
@@ -306,12 +335,6 @@ def _instructions(fields: Fields) -> tuple[Turn, ...]:
 
 
 # --- repeating -------------------------------------------------------------------------------------------------------
-
-# Settings that the model has no fields for.
-_ECHOED = (
-    *("background", "frequency_penalty", "max_tool_calls", "presence_penalty", "prompt"),
-    *("prompt_cache_options", "prompt_cache_retention", "truncation"),
-)
 
 
 def echo_settings(request: Request) -> JsonObject:
@@ -334,7 +357,7 @@ def echo_settings(request: Request) -> JsonObject:
     own = own_fields("responses", request.extra)
     if request.response_format is not None or request.verbosity is not None or "text" in own:
         out["text"] = _echo_text(request)
-    for name in _ECHOED:
+    for name in own.keys() & _UNMODELLED.keys():
         if is_present(own.get(name)):
             out[name] = own[name]
     return out
@@ -355,7 +378,7 @@ def _echo_text(request: Request) -> JsonObject:
         fields: JsonObject = {"type": form.kind}
         if form.kind == "json_schema":
             fields["description"] = form.description
-            fields["name"] = form.name
+            fields["name"] = form.name or _DEFAULT_NAME
             fields["schema"] = form.schema
             fields["strict"] = form.strict is True
         out["format"] = {**fields, **own_fields("responses", form.extra)}

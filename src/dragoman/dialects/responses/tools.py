@@ -111,6 +111,7 @@ def _tool(kind: str, fields: Fields, path: str, namespace: str | None, place: _P
     if kind == "function":
         # Some clients send Chat's form, with the fields inside `function`.
         inner = fields if "name" in fields else ask_object(fields, "function", path) or {}
+        ask_object(inner, "parameters", path)  # only its type is checked
         schema = inner.get("parameters")
         return Tool(
             name=need_text(inner, "name", path),
