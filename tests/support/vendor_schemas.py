@@ -38,7 +38,7 @@ def _spec(vendor: str) -> Schema:
 def _allow_nullable(node: Any) -> None:
     """Write OpenAPI 3.0's `nullable` as JSON Schema has it."""
     if isinstance(node, list):
-        for each in cast("list[Any]", node):
+        for each in node:
             _allow_nullable(each)
     elif isinstance(node, dict):
         schema = cast("Schema", node)
@@ -63,8 +63,17 @@ def _validator(vendor: str, name: str) -> Any:
     return _Narrowing(reference, registry=_registry())
 
 
-def has_schema(vendor: str, name: str) -> bool:
-    return name in _spec(vendor)["components"]["schemas"]
+@cache
+def event_schemas(vendor: str) -> Mapping[str, str]:
+    """The schemas of the events of a stream, by their `type`."""
+    schemas = cast("Mapping[str, Schema]", _spec(vendor)["components"]["schemas"])
+    found: dict[str, str] = {}
+    for name, schema in schemas.items():
+        kind = schema.get("properties", {}).get("type", {})
+        words = kind.get("enum", [kind["const"]] if "const" in kind else [])
+        if name.endswith("Event") and not name.startswith("Beta") and len(words) == 1:
+            found[words[0]] = name
+    return found
 
 
 def violations(vendor: str, name: str, payload: Any) -> set[str]:
@@ -84,8 +93,7 @@ def _one_of(
     kind = cast("Schema", instance).get("type") if isinstance(instance, dict) else None
     if isinstance(kind, str):
         named = [branch for branch in branches if kind in _types(validator, branch)]
-        open_branches = [branch for branch in branches if not _types(validator, branch)]
-        branches = named or open_branches
+        branches = named or [branch for branch in branches if _is_any_object(validator, branch)]
         if not branches:
             yield ValidationError("unknown type", validator="type")
             return
@@ -101,6 +109,11 @@ def _distance(errors: list[ValidationError]) -> tuple[int, int]:
     """How far a branch is from fitting: one that fails only deep inside fits better than one of another type."""
     is_other = any(not error.path and error.validator == "type" for error in errors)
     return is_other, len(errors)
+
+
+def _is_any_object(validator: Any, branch: Schema) -> bool:
+    found = _resolved(validator, branch)
+    return not _types(validator, branch) and found.get("type", "object") == "object"
 
 
 def _types(validator: Any, branch: Schema) -> frozenset[str]:
@@ -132,7 +145,7 @@ _Narrowing = extend(Draft202012Validator, {"oneOf": _one_of, "anyOf": _one_of})
 
 def _line(error: ValidationError, payload: Any) -> str:
     name, path = _place(payload, list(error.absolute_path))
-    where = ".".join([name, *path]).replace(".[]", "[]")
+    where = ".".join([name, *path] if name else path).replace(".[]", "[]")
     match error.validator:
         case "required":
             wanted = cast("list[str]", error.validator_value)
