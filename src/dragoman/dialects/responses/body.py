@@ -188,7 +188,7 @@ def write_typed(outcome: Outcome, context: EncodeContext, book: LossBook) -> byt
         output,
         None if usage is None else usage_fields(usage),
     )
-    body = b"".join((dumps(written)[:-1], b",", echo_of(context.request)))
+    body = b"".join((dumps(written)[:-1], b",", echo_of(context.request, book)))
     if context.notes is not None:
         _note_end(context.notes, _Written(called, status, output, body), outcome)
     return body
@@ -233,7 +233,7 @@ def write_body(outcome: Outcome, context: EncodeContext, book: LossBook) -> byte
 def _response(outcome: Outcome, choice: Choice, context: EncodeContext, book: LossBook) -> _Written:
     mint = Minter(context.seed or outcome.response_id)
     started = Started(outcome.response_id, outcome.model, outcome.created, outcome.started_extra)
-    envelope = Envelope(started, context, mint)
+    envelope = Envelope(started, context, mint, book)
     envelope.add(outcome.completed_extra)
     note_foreign(book, outcome.started_extra, "response")
     note_foreign(book, outcome.completed_extra, "response")
@@ -250,7 +250,7 @@ def _response(outcome: Outcome, choice: Choice, context: EncodeContext, book: Lo
     else:
         status = ending.status
         body = envelope.write(status, output, outcome.usage, incomplete_details=ending.details)
-    return _Written(envelope.id, status, output, bytes(body))
+    return _Written(envelope.id, status, output, body)
 
 
 def _note_reports(outcome: Outcome, book: LossBook) -> None:

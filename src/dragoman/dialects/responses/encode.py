@@ -179,14 +179,14 @@ class ResponsesEncoder:
         if not self._context.seed:
             self._mint.seed(event.response_id)
         note_foreign(self._book, event.extra, "response")
-        self._envelope = envelope = Envelope(event, self._context, self._mint)
+        self._envelope = envelope = Envelope(event, self._context, self._mint, self._book)
         response = envelope.write("in_progress")
         if self._notes is not None:
-            self._notes.begin(envelope.id, partial(bytes, response))
+            self._notes.begin(envelope.id, lambda: response)
         return b"".join(
             [
-                self._events.event("response.created", {"response": response}),
-                self._events.event("response.in_progress", {"response": response}),
+                self._events.snapshot("response.created", response),
+                self._events.snapshot("response.in_progress", response),
             ]
         )
 
@@ -201,7 +201,7 @@ class ResponsesEncoder:
         # `response.in_progress` was written at the start.
         if event.stage != "queued":
             return b""
-        return self._events.event("response.queued", {"response": self._opened().write("queued")})
+        return self._events.snapshot("response.queued", self._opened().write("queued"))
 
     def _report_usage(self, event: UsageReported) -> bytes:
         note_foreign(self._book, event.usage.extra, "usage")
@@ -281,7 +281,7 @@ class ResponsesEncoder:
     def _pause(self, envelope: Envelope, action: JsonObject) -> bytes:
         """End the answer in the `required_action` profile: repeat the calls, and wait for their results."""
         waiting = partial(envelope.write, "incomplete", self._stream.output, self._usage)
-        event: JsonObject = {"response": waiting(), "required_action": action}
+        event: JsonObject = {"response": Raw(waiting()), "required_action": action}
         first = self._events.event("response.required_action", event)
         response = waiting(required_action=action)
         return self._end("response.completed", "incomplete", response, first)
@@ -295,26 +295,26 @@ class ResponsesEncoder:
     def _failure(self, info: ErrorInfo) -> bytes:
         return self._end("response.failed", "failed", self._failed(info))
 
-    def _failed(self, info: ErrorInfo) -> Raw:
+    def _failed(self, info: ErrorInfo) -> bytes:
         return self._opened().write(
             "failed", self._stream.output, self._usage, error=failed_fields(info)
         )
 
     def _fail_instead(self, number: int, info: ErrorInfo) -> bytes:
         """Return the failure that replaces the terminal event, which has this number."""
-        return failed_event(bytes(self._failed(info)), number)
+        return failed_event(self._failed(info), number)
 
-    def _end(self, name: str, status: str, response: Raw, first: bytes = b"") -> bytes:
+    def _end(self, name: str, status: str, response: bytes, first: bytes = b"") -> bytes:
         """Return the terminal event. `first`: an event written just before it."""
         notes = self._notes
         if notes is None:
-            return first + self._events.event(name, {"response": response})
+            return first + self._events.snapshot(name, response)
         number = self._events.sequence - bool(first)
-        frames = first + self._events.event(name, {"response": response})
+        frames = first + self._events.snapshot(name, response)
         notes.end = AnswerEnd(
             id=self._opened().id,
             status=status_of(status, terminal_status(name)),
-            body=bytes(response),
+            body=response,
             open_calls=tuple(self._items.waiting),
             items=item_ids(self._stream.output),
             frames=frames,

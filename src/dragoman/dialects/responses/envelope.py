@@ -8,10 +8,10 @@ from msgspec import Struct
 from dragoman._json import Raw, dumps
 from dragoman.core.fields import is_present, own_fields, read_object, read_text
 from dragoman.core.ids import Minter
-from dragoman.core.losses import LossBook
+from dragoman.core.losses import LossBook, answer_book
 from dragoman.dialects.codec import EncodeContext
 from dragoman.dialects.responses.item_writer import JsonObject
-from dragoman.dialects.responses.losses import note_foreign
+from dragoman.dialects.responses.losses import LOSSES, note_foreign
 from dragoman.dialects.responses.request import echo_settings
 from dragoman.dialects.responses.wire import REASON_OF_FINISH, RESPONSE_FIELDS
 from dragoman.model.events import Finished, Started
@@ -51,9 +51,9 @@ _DEFAULT_ECHO = dumps(_DEFAULTS)[1:]
 _HIDDEN = RESPONSE_FIELDS | {"required_action"}
 
 
-def echo_of(request: Request | None) -> bytes:
+def echo_of(request: Request | None, book: LossBook) -> bytes:
     """Return what an answer repeats of its request: the members of a JSON object, with the brace that closes it."""
-    return _DEFAULT_ECHO if request is None else _join({}, echo_settings(request))
+    return _DEFAULT_ECHO if request is None else _join({}, echo_settings(request, book))
 
 
 def _join(own: Mapping[str, object], stated: JsonObject) -> bytes:
@@ -68,7 +68,8 @@ def model_of(given: str, context: EncodeContext) -> str:
     """Return the model's name: as the client named it, if that is known; else as the upstream did."""
     if context.model is not None:
         return context.model
-    return given if context.request is None else context.request.model
+    asked = "" if context.request is None else context.request.model
+    return asked or given  # a request with a stored prompt may name no model
 
 
 def completed_at(status: str, context: EncodeContext) -> int | None:
@@ -85,18 +86,23 @@ class Envelope:
     """
 
     def __init__(
-        self, started: Started, context: EncodeContext, mint: Callable[[str], str]
+        self,
+        started: Started,
+        context: EncodeContext,
+        mint: Callable[[str], str],
+        book: LossBook,
     ) -> None:
         self.id = response_id(started.response_id, context, mint)
         self._created = context.created if started.created is None else started.created
         self._model = model_of(started.model, context)
         self._context = context
+        self._book = book
         self._completed: object = None
         self._own: dict[str, Raw] = {}
         self._echo = b""
         self.add(started.extra)
         if not self._echo:
-            self._echo = echo_of(context.request)
+            self._echo = echo_of(context.request, book)
 
     def add(self, extra: Extra | None) -> None:
         """Add fields that the upstream, which speaks this dialect, has said of the answer."""
@@ -105,12 +111,13 @@ class Envelope:
             self._completed = own.pop("completed_at", self._completed)
             self._own |= own
             request = self._context.request
-            self._echo = _join(self._own, {} if request is None else echo_settings(request))
+            stated = {} if request is None else echo_settings(request, self._book)
+            self._echo = _join(self._own, stated)
 
     def write(
         self, status: str, output: Sequence[object] = (), usage: Usage | None = None, **more: object
-    ) -> Raw:
-        """Return the object as JSON."""
+    ) -> bytes:
+        """Return the object as JSON for one SSE data line."""
         fields: JsonObject = {
             "id": self.id,
             "object": "response",
@@ -124,7 +131,7 @@ class Envelope:
             "usage": None if usage is None else usage_fields(usage),
             **more,
         }
-        return Raw(b"".join((dumps(fields)[:-1], b",", self._echo)))
+        return b"".join((dumps(fields)[:-1], b",", self._echo))
 
     def _done(self, status: str) -> object:
         return completed_at(status, self._context) if self._completed is None else self._completed
@@ -132,7 +139,8 @@ class Envelope:
 
 def bare_response(status: str, context: EncodeContext) -> bytes:
     """Return the response object of an answer of which nothing was sent. `context` has its id and its request."""
-    return bytes(Envelope(Started(), context, Minter(context.seed)).write(status))
+    book = answer_book(LOSSES, context.losses)
+    return Envelope(Started(), context, Minter(context.seed), book).write(status)
 
 
 def response_id(given: str, context: EncodeContext, mint: Callable[[str], str]) -> str:

@@ -6,6 +6,7 @@ in docs/dialects lists.
 """
 
 from collections.abc import Callable, Mapping
+from typing import cast
 
 from msgspec.structs import replace
 
@@ -337,7 +338,12 @@ def _instructions(fields: Fields) -> tuple[Turn, ...]:
 # --- repeating -------------------------------------------------------------------------------------------------------
 
 
-def echo_settings(request: Request) -> JsonObject:
+# Bytes or characters of one setting. A stream repeats it three times, and a request may have 64 MiB; the tools and the
+# instructions of coding agents have 200 KiB together.
+MAX_ECHO = 1024 * 1024
+
+
+def echo_settings(request: Request, book: LossBook) -> JsonObject:
     """Return the settings that a request states, as the answer to it repeats them."""
     out = SETTINGS.write(request)
     out.pop("stream", None)
@@ -347,7 +353,11 @@ def echo_settings(request: Request) -> JsonObject:
     if instructions is not None:
         out["instructions"] = instructions
     if request.tools or request.namespaces:
-        out["tools"] = echo_tools(request)
+        tools = echo_tools(request, MAX_ECHO)
+        if tools is None:
+            book.note("echo", "tools")
+        else:
+            out["tools"] = tools
     if request.tool_choice is not None:
         out["tool_choice"] = echo_choice(request.tool_choice)
     if request.reasoning is not None:
@@ -360,7 +370,20 @@ def echo_settings(request: Request) -> JsonObject:
     for name in own.keys() & _UNMODELLED.keys():
         if is_present(own.get(name)):
             out[name] = own[name]
+    for name in [name for name, value in out.items() if not _is_repeated(value)]:
+        del out[name]
+        book.note("echo", name)
     return out
+
+
+def _is_repeated(value: object) -> bool:
+    if isinstance(value, str):
+        return len(value) <= MAX_ECHO
+    if isinstance(value, Raw):
+        return len(bytes(value)) <= MAX_ECHO
+    if isinstance(value, dict):
+        return all(map(_is_repeated, cast("JsonObject", value).values()))
+    return True
 
 
 def _stated_instructions(request: Request) -> str | None:

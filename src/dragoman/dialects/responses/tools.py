@@ -249,14 +249,26 @@ def write_tools(
     return written_once(request.tools, key, book, write)
 
 
-def echo_tools(request: Request) -> Raw:
-    """Return the tools as an answer repeats them: as they were declared, and functions with every field."""
+def echo_tools(request: Request, most: int) -> Raw | None:
+    """Return the tools as an answer repeats them: as they were declared, and functions with every field.
 
-    def write() -> Raw:
+    None if they are larger than `most` bytes.
+    """
+
+    def write() -> Raw | None:
+        if sum(map(_weight, request.tools)) > most:
+            return None
         book = LossBook(LOSSES, may_refuse=False)
         return Raw(dumps(_write_list(request, lambda tool, _where: _echo(tool), book)))
 
     return write() if request.namespaces else made_of(request.tools, "responses: echo", write)
+
+
+def _weight(tool: Tool) -> int:
+    """Estimate the size of a tool without writing it."""
+    values = (tool.schema, *own_fields("responses", tool.extra).values())
+    texts = (tool.description or "", "" if tool.grammar is None else tool.grammar.definition)
+    return sum([len(bytes(each)) for each in values if each is not None]) + sum(map(len, texts))
 
 
 def _echo(tool: Tool) -> JsonObject:
