@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from jsonschema import Draft202012Validator, ValidationError
 from jsonschema.validators import extend
-from referencing import Registry, Resource
+from referencing import Registry
 from referencing.jsonschema import DRAFT202012
 
 Schema = dict[str, Any]
@@ -52,9 +52,8 @@ def _allow_nullable(node: Any) -> None:
 
 @cache
 def _registry() -> Registry[Schema]:
-    return Registry[Schema]().with_resources(
-        (_ROOT + name, Resource(contents=_spec(name), specification=DRAFT202012)) for name in SPECS
-    )
+    resources = [(_ROOT + name, DRAFT202012.create_resource(_spec(name))) for name in SPECS]
+    return Registry[Schema]().with_resources(resources)
 
 
 @cache
@@ -138,7 +137,8 @@ def _resolved(validator: Any, schema: Schema) -> Schema:
     return schema
 
 
-_Narrowing = extend(Draft202012Validator, {"oneOf": _one_of, "anyOf": _one_of})
+_UNIONS = {"oneOf": _one_of, "anyOf": _one_of}
+_Narrowing: Any = extend(Draft202012Validator, _UNIONS)  # type: ignore[no-untyped-call]  # the stubs lack its types
 
 # --- lines -----------------------------------------------------------------------------------------------------------
 
