@@ -20,7 +20,7 @@ from dragoman.core.usage import Tally, tally_of, tally_whole
 from dragoman.dialects.codec import DecodeContext, EncodeContext
 from dragoman.dialects.registry import codec
 from dragoman.dialects.translate import translate_body
-from dragoman.model.request import Tool
+from dragoman.model.request import Request, Tool
 from plain_variants import PLAIN, never, slowly, variants
 from vendor_answers import BODIES
 
@@ -30,7 +30,7 @@ NAMES = NameMap.build((Tool(name="look", namespace="eyes"),))
 ENCODES = (
     EncodeContext(seed="law", created=7),
     EncodeContext(seed="law", response_id="resp_9"),
-    EncodeContext(seed="law", previous_id="resp_8"),
+    EncodeContext(seed="law", clock=lambda: 8.0, request=Request(previous_id="resp_8")),
     EncodeContext(
         model="mine", profile="required_action", legacy_functions=True, losses={"seal": "refuse"}
     ),

@@ -7,14 +7,13 @@ import os
 
 import pytest
 from hypothesis import given, settings
-from msgspec.structs import replace
 
 import doors
 from corpus_cases import DIALECTS
 from dragoman.dialects.registry import codec
-from dragoman.model.events import Completed, Event, Failed, Noticed, PartEnded, PartStarted
-from dragoman.model.parts import Call, Opaque, Part
-from projections import project, read, received, write
+from dragoman.model.events import Completed, Event, Failed, PartEnded, PartStarted
+from dragoman.model.parts import Call
+from projections import project, read, received, without_the_unheard_of, write
 from strategies import events
 from vendor_answers import STREAMS, frames
 
@@ -108,27 +107,3 @@ def test_an_answer_that_was_amended_fails_as_the_clients_of_the_dialect_demand(
     )
     if is_amended:
         assert isinstance(read(dialect, [data]).events[-1], Failed)
-
-
-def without_the_unheard_of(dialect: str, told: tuple[Event, ...]) -> list[Event]:
-    """The events without parts and frames of this dialect that its SDK does not know.
-
-    They are given back as they came, to a client that talks to their server anyhow; its types are its own affair.
-    """
-    kept: list[Event] = []
-    for event in told:
-        match event:
-            case Noticed(kind="unknown") if event.dialect == dialect:
-                continue
-            case PartStarted():
-                kept.append(replace(event, header=_of_another(event.header, dialect)))
-            case PartEnded():
-                kept.append(replace(event, value=_of_another(event.value, dialect)))
-            case _:
-                kept.append(event)
-    return kept
-
-
-def _of_another(part: Part, dialect: str) -> Part:
-    is_own = isinstance(part, Opaque) and part.dialect == dialect
-    return replace(part, dialect="codex") if is_own else part

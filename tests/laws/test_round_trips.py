@@ -57,7 +57,9 @@ DEMANDED: Mapping[str, frozenset[str]] = {
         {
             # what a response says of its request
             *("background", "metadata", "parallel_tool_calls", "reasoning", "text", "tool_choice"),
-            *("tools", "truncation", "created_at", "model", "object"),
+            *("tools", "truncation", "created_at", "model", "object", "frequency_penalty", "store"),
+            *("presence_penalty", "service_tier", "temperature", "top_logprobs", "top_p"),
+            "verbosity",
             # counts, and lists that may be empty
             *("cache_write_tokens", "logprobs", "annotations", "status", "id", "item_id"),
         }

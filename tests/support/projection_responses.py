@@ -27,12 +27,19 @@ __all__ = ("project_responses", "settle_responses")
 _ECHO: Mapping[str, bytes] = {
     # what a response says of its request, where the events do not
     "background": b"false",
+    "frequency_penalty": b"0.0",
     "metadata": b"{}",
     "parallel_tool_calls": b"true",
+    "presence_penalty": b"0.0",
     "reasoning": b'{"effort":null,"summary":null}',
-    "text": b'{"format":{"type":"text"}}',
+    "service_tier": b'"default"',
+    "store": b"true",
+    "temperature": b"1.0",
+    "text": b'{"format":{"type":"text"},"verbosity":"medium"}',
     "tool_choice": b'"auto"',
     "tools": b"[]",
+    "top_logprobs": b"0",
+    "top_p": b"1.0",
     "truncation": b'"disabled"',
 }
 _REQUIRED: Mapping[str, bytes] = {

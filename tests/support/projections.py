@@ -11,17 +11,29 @@ No projection imports a codec: an encoder and a reader that agree on a mistake a
 from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dragoman.core.fold import fold
 from dragoman.dialects.translate import make_decoder, make_encoder
-from dragoman.model.events import Event
+from dragoman.model.events import Event, Noticed, PartEnded, PartStarted
 from dragoman.model.outcome import Loss, Outcome, Problem
+from dragoman.model.parts import Opaque, Part
 from projecting import NORMALISED, Answer, Projection
 from projection_chat import project_chat, settle_chat
 from projection_messages import project_messages, settle_messages
 from projection_responses import project_responses, settle_responses
 
-__all__ = ("NORMALISED", "Projection", "Read", "Written", "project", "read", "received", "write")
+__all__ = (
+    "NORMALISED",
+    "Projection",
+    "Read",
+    "Written",
+    "project",
+    "read",
+    "received",
+    "without_the_unheard_of",
+    "write",
+)
 
 _PROJECTIONS: Mapping[str, Callable[[Answer], Projection]] = {
     "chat": project_chat,
@@ -68,3 +80,27 @@ def read(dialect: str, reads: Iterable[bytes]) -> Read:
         tuple(event for step in steps for event in step.events),
         tuple(problem for step in steps for problem in step.problems),
     )
+
+
+def without_the_unheard_of(dialect: str, told: tuple[Event, ...]) -> list[Event]:
+    """The events without parts and frames of this dialect that its SDK does not know.
+
+    They are given back as they came, to a client that talks to their server anyhow; its types are its own affair.
+    """
+    kept: list[Event] = []
+    for event in told:
+        match event:
+            case Noticed(kind="unknown") if event.dialect == dialect:
+                continue
+            case PartStarted():
+                kept.append(replace(event, header=_of_another(event.header, dialect)))
+            case PartEnded():
+                kept.append(replace(event, value=_of_another(event.value, dialect)))
+            case _:
+                kept.append(event)
+    return kept
+
+
+def _of_another(part: Part, dialect: str) -> Part:
+    is_own = isinstance(part, Opaque) and part.dialect == dialect
+    return replace(part, dialect="codex") if is_own else part

@@ -56,7 +56,9 @@ class EncodeContext(Struct, frozen=True, kw_only=True):
     legacy_functions: Chat's `function_call` instead of `tool_calls`, for clients that sent `functions`.
     last_comment: Chat only: called when a stream is complete; returns a comment to send just before `[DONE]`.
     response_id: the id that the client gets; empty: the upstream's id, or a minted id.
-    previous_id: Responses only: the id of the response that this response continues.
+    request: Responses only: the client's request; its answer repeats the settings and the instructions. The turns after the
+        instructions are not needed. None: the answer has the vendor's defaults.
+    clock: Responses only: the time in seconds, for the moment at which the answer was completed. None: it is not written.
     notes: where the encoder notes for the store what it writes.
     """
 
@@ -69,7 +71,8 @@ class EncodeContext(Struct, frozen=True, kw_only=True):
     losses: Mapping[str, LossAction] = field(default_factory=dict[str, LossAction])
     last_comment: Callable[[], str] | None = None
     response_id: str = ""
-    previous_id: str | None = None
+    request: Request | None = None
+    clock: Callable[[], float] | None = None
     notes: StoreNotes | None = None
 
 

@@ -533,9 +533,9 @@ def _interpreter(plan: AnswerPlan) -> Interpreter:
     )
 
 
-def failed_stream(dialect: Dialect, error: ErrorInfo, model: str) -> bytes:
+def failed_stream(dialect: Dialect, error: ErrorInfo, context: EncodeContext) -> bytes:
     """A stream that contains only a failure."""
-    encoder = make_encoder(dialect, EncodeContext(model=model))
+    encoder = make_encoder(dialect, context)
     return encoder.encode(Failed(error)) + encoder.close()
 
 

@@ -24,6 +24,7 @@ from dragoman.errors import GatewayError
 from dragoman.gateway.answer import AnswerReader
 from dragoman.gateway.plan import (
     ClientRequest,
+    ClientSide,
     PlannedRequest,
     plan_answer,
     plan_request,
@@ -294,7 +295,7 @@ class UpstreamModel:
         seed = f"{sender.request_id or f'run_{getrandbits(64):016x}'}.{self._requests}"
         if self._is_hosted is not None:
             planned = without_hosted_text(planned, request, target, self._is_hosted)
-        plan = plan_answer(request, planned, target, profile="default", seed=seed, now=time.time())
+        plan = plan_answer(request, planned, target, ClientSide(seed=seed, clock=time.time))
         reader = AnswerReader(plan)
         reply = await send(upstream, target, sent, self._observer)
         answer = EventStream(reply, reader, target, upstream.secrets)

@@ -5,7 +5,7 @@ The plan depends on the client's request, and on the upstream's settings and lim
 
 from collections.abc import Callable
 from functools import partial
-from itertools import chain
+from itertools import chain, takewhile
 from typing import Literal
 
 from msgspec import Struct, structs
@@ -23,7 +23,7 @@ from dragoman.gateway.early_end import EndingStage
 from dragoman.gateway.targets import AttemptTarget
 from dragoman.model.outcome import Loss, Problem, Repair
 from dragoman.model.parts import Dialect
-from dragoman.model.request import Request, Tool
+from dragoman.model.request import Request, Tool, Turn
 from dragoman.obsidian.answer import ObsidianAnswer, formats_for, stage_without_tools
 from dragoman.obsidian.policy import ObsidianPolicy
 from dragoman.obsidian.request import apply_to_request
@@ -75,6 +75,18 @@ class PlannedRequest(Struct, frozen=True, gc=False):
     tools: tuple[Tool, ...]
     losses: tuple[Loss, ...]
     structured: frozenset[str] = frozenset()
+
+
+class ClientSide(Struct, frozen=True, kw_only=True):
+    """What the encoder of an answer needs to know of the client and of the request that the answer is for.
+
+    seed: for minted ids. settings: the request that the answer repeats (`settings_of_client`); None if it repeats none.
+    """
+
+    seed: str
+    clock: Callable[[], float]
+    profile: Profile = "default"
+    settings: Request | None = None
 
 
 class AnswerPlan(Struct, frozen=True, kw_only=True):
@@ -216,15 +228,15 @@ def plan_answer(
     request: Request,
     planned: PlannedRequest,
     target: AttemptTarget,
-    *,
-    profile: Profile,
-    seed: str,
-    now: float,
+    client: ClientSide,
 ) -> AnswerPlan:
     """How the answer is read, and how it is encoded for the client."""
-    settings = target.settings
+    settings, seed, profile = target.settings, client.seed, client.profile
     is_translated = target.obsidian is not None or settings.prompted_tools is not None
-    is_relayed = target.is_same_dialect and profile == "default" and not is_translated
+    # An upstream that gets the history in place of the id of a response names no previous response, or another one.
+    is_rebuilt = client.settings is not None and client.settings.previous_id != request.previous_id
+    is_changed = profile != "default" or is_translated or is_rebuilt
+    is_relayed = target.is_same_dialect and not is_changed
     is_exact = is_relayed and target.is_exact
     names: NameMap | None = planned.names
     wants_stream = request.stream is True
@@ -249,13 +261,15 @@ def plan_answer(
         encode=EncodeContext(
             # If a route renamed the model, the client gets back its own name for it; else the name that the upstream reports.
             model=request.model if target.model != request.model else None,
-            created=int(now),
+            created=int(client.clock()),
             seed=seed,
             include_usage=request.include_usage is True or target.client_dialect != "chat",
             profile=profile,
             legacy_functions=bool(request.tools) and is_legacy(request.tools[0]),
             losses=settings.losses,
             last_comment=None if obsidian is None else obsidian.comment,
+            request=client.settings,
+            clock=client.clock,
         ),
         names=names,
         stage=change,
@@ -265,6 +279,20 @@ def plan_answer(
         grace=0.0 if target.obsidian is None else target.obsidian.grace,
         relay=settings.passthrough if is_relayed else "none",
     )
+
+
+def settings_of_client(request: Request, *, is_stored: bool) -> Request:
+    """The part of a client's request that the answer repeats: it stays in memory as long as the answer lasts.
+
+    is_stored: what the answer says if the request does not state whether it wants to be stored.
+    """
+    heads = tuple(takewhile(_is_head, request.turns))
+    store = is_stored if request.store is None else request.store
+    return structs.replace(request, turns=heads, store=store)
+
+
+def _is_head(turn: Turn) -> bool:
+    return turn.head
 
 
 def _obsidian_answer(
@@ -411,7 +439,7 @@ def plan_kept(
 def _plan_named(plan: AnswerPlan, keeper: Keeper) -> AnswerPlan:
     """The plan for an answer that has our id."""
     own = keeper.response_id
-    encode = structs.replace(plan.encode, response_id=own, previous_id=keeper.parent, seed=own)
+    encode = structs.replace(plan.encode, response_id=own, seed=own)
     return structs.replace(plan, encode=encode, relay="none")
 
 

@@ -17,6 +17,7 @@ from msgspec import structs
 from dragoman.core.failures import error_info, status_of
 from dragoman.core.ids import NOISE_BITS, number_of
 from dragoman.core.secrets import HIDDEN
+from dragoman.dialects.codec import EncodeContext
 from dragoman.dialects.messages import THREADS_UNSUPPORTED, asks_for_thread
 from dragoman.dialects.translate import TranslatedBody
 from dragoman.errors import GatewayError
@@ -33,12 +34,14 @@ from dragoman.gateway.hosted.servers import HostedServers
 from dragoman.gateway.plan import (
     AnswerPlan,
     ClientRequest,
+    ClientSide,
     check_previous,
     knows_previous,
     plan_answer,
     plan_escrow,
     plan_kept,
     plan_request,
+    settings_of_client,
 )
 from dragoman.gateway.reply import let_go
 from dragoman.gateway.targets import AttemptTarget
@@ -80,6 +83,7 @@ class Exchange:
 
     __slots__ = (
         "_answer",
+        "_asked",
         "_began",
         "_caller_key",
         "_connection",
@@ -136,6 +140,7 @@ class Exchange:
         self._stop_reason: ErrorInfo | None = None
         self._caller_key: str | None = None
         self._request: ClientRequest | None = None
+        self._asked: Request | None = None  # what the client asked for, without what the store adds
         self._owner = ""
         self._submits = submits
         # The request as the client sent it, for an upstream that knows the response that the request continues.
@@ -236,6 +241,7 @@ class Exchange:
 
     def _note_request(self, body: bytes, request: Request) -> Awaitable[Continuation] | None:
         self.record.model = request.model
+        self._asked = request
         self._request = ClientRequest(body, request)
         most = self._gateway.settings.server.max_tools
         if len(request.tools) > most:
@@ -274,10 +280,12 @@ class Exchange:
             self._native = self._request if continuation.upstream else None
             self._request = ClientRequest(b"", continuation.request, is_rebuilt=True)
             self.record.model = continuation.request.model
+            if self._submits is not None:
+                self._asked = structs.replace(continuation.request, previous_id=self._submits)
 
     def _forget_request(self) -> None:
         """Drop the request: after the first byte there is no other attempt that would need it."""
-        self._request = self._native = self._continuation = None
+        self._request = self._native = self._continuation = self._asked = None
         self._raw_headers = []
         self._headers = {}
 
@@ -327,6 +335,7 @@ class Exchange:
                 owner=self._owner,
                 prepare=self._prepare_hosted,
                 keeper=self._keeper,
+                settings=self._settings(),
             )
         )
         await answer.serve()
@@ -390,6 +399,13 @@ class Exchange:
                 return ClientRequest(b"", request, is_rebuilt=True)
         return asked
 
+    def _settings(self) -> Request | None:
+        """What the answer repeats of the client's request; None if its dialect repeats nothing."""
+        asked = self._asked
+        if asked is None or self._door.dialect != "responses":
+            return None
+        return settings_of_client(asked, is_stored=self._keeper is not None)
+
     async def _plan(
         self, asked: ClientRequest, target: AttemptTarget
     ) -> tuple[UpstreamRequest, AnswerPlan]:
@@ -408,9 +424,12 @@ class Exchange:
             request,
             planned,
             target,
-            profile=gateway.profile(self._headers),
-            seed=self.request_id,
-            now=gateway.wall_clock(),
+            ClientSide(
+                seed=self.request_id,
+                clock=gateway.wall_clock,
+                profile=gateway.profile(self._headers),
+                settings=self._settings(),
+            ),
         )
         if self._keeper is not None:
             plan = plan_kept(plan, self._keeper, target, is_native=not asked.is_rebuilt)
@@ -454,7 +473,11 @@ class Exchange:
             error, limits = _without_long_wait(error, limits)
             # Codex does not recognise a too long conversation by HTTP 400, and so would not compact it.
             if self.record.stream and error.kind == "context_length":
-                stream = failed_stream(self._door.dialect, error, self.record.model)
+                now = int(self._gateway.wall_clock())
+                context = EncodeContext(
+                    model=self.record.model, created=now, request=self._settings()
+                )
+                stream = failed_stream(self._door.dialect, error, context)
                 await settle(client.finish(stream))
                 return
         body = self._door.codec.encode_error(error)

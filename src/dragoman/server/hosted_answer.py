@@ -30,7 +30,14 @@ from dragoman.gateway.hosted.history import ITEM_PREFIX, has_hosted_calls, resto
 from dragoman.gateway.hosted.merge import AnswerMerger, MergeRules, Style
 from dragoman.gateway.hosted.servers import HostedServers
 from dragoman.gateway.hosted.tools import HostedTools
-from dragoman.gateway.plan import AnswerPlan, PlannedRequest, plan_answer, plan_escrow, plan_kept
+from dragoman.gateway.plan import (
+    AnswerPlan,
+    ClientSide,
+    PlannedRequest,
+    plan_answer,
+    plan_escrow,
+    plan_kept,
+)
 from dragoman.gateway.targets import AttemptTarget
 from dragoman.model.events import Event, Noticed, PartEnded
 from dragoman.model.outcome import ErrorInfo, Loss, Problem
@@ -63,7 +70,8 @@ _EVENT_BYTES = 64  # the least that one event adds to a body; decides whether a 
 class HostedRequest(Struct, frozen=True, kw_only=True):
     """A request that is served with the tools of these servers.
 
-    prepare: completes the request for one upstream. keeper: stores the answer.
+    prepare: completes the request for one upstream. keeper: stores the answer. settings: what the answer repeats of the
+    client's request.
     """
 
     gateway: "Gateway"
@@ -79,6 +87,7 @@ class HostedRequest(Struct, frozen=True, kw_only=True):
     owner: str
     prepare: Prepare | None = None
     keeper: Keeper | None = None
+    settings: Request | None = None
 
 
 class HostedAnswer:
@@ -191,9 +200,12 @@ class HostedAnswer:
             job.request,
             planned,
             target,
-            profile=gateway.profile(job.headers),
-            seed=job.record.request_id,
-            now=gateway.wall_clock(),
+            ClientSide(
+                seed=job.record.request_id,
+                clock=gateway.wall_clock,
+                profile=gateway.profile(job.headers),
+                settings=job.settings,
+            ),
         )
         plan = structs.replace(plan, relay="none")
         if job.keeper is not None:
@@ -273,7 +285,9 @@ class HostedAnswer:
 
     def _context(self) -> EncodeContext:
         if self._plan is None:  # no upstream was asked yet
-            return EncodeContext(model=self._job.request.model)
+            job = self._job
+            now = int(job.gateway.wall_clock())
+            return EncodeContext(model=job.request.model, created=now, request=job.settings)
         return self._plan.encode
 
     def _keep_alive(self) -> bytes:

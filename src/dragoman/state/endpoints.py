@@ -16,8 +16,9 @@ Another node knows nothing before the end: it keeps the connection open, and the
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 
+from msgspec import structs
 from starlette.responses import Response, StreamingResponse
 
 from dragoman._json import dumps, dumps_document
@@ -28,11 +29,11 @@ from dragoman.dialects.responses import failed_event, list_items
 from dragoman.errors import RequestRefused, StoreError, StoreMissing
 from dragoman.model.outcome import ErrorInfo
 from dragoman.sse import Frame, FrameParser, encode_comment
-from dragoman.state.conversation import continued
+from dragoman.state.conversation import continued, settings_of
 from dragoman.state.keeper import cancelled_error
 from dragoman.state.managed_store import ManagedStore
-from dragoman.store.contract import Key
-from dragoman.store.records import Link, Stored
+from dragoman.store.contract import Key, Store
+from dragoman.store.records import Link, Stored, StoredHead
 
 SUBMITTED = re.compile(r"(?:/v1)?/responses/([^/]+)/submit_tool_outputs/?")
 
@@ -73,7 +74,7 @@ async def read_response(
         )
     stored = await _read_stored(managed, owner, response_id, stream=is_stream)
     if not is_stream:
-        return Response(_body(stored), media_type=_JSON)
+        return Response(await _read_body(managed, stored), media_type=_JSON)
     if stored.head.status == "in_progress":
         live = follow(managed, (owner, response_id), after)
         return StreamingResponse(live, media_type=_EVENTS, headers=_STREAM)
@@ -109,7 +110,7 @@ async def cancel_response(managed: ManagedStore, owner: str, response_id: str) -
     if running:
         _stop(managed, owner, response_id)
     stored = await _read_stored(managed, owner, response_id)
-    return Response(_body(stored), media_type=_JSON)
+    return Response(await _read_body(managed, stored), media_type=_JSON)
 
 
 async def _settle(managed: ManagedStore, owner: str, response_id: str) -> bool:
@@ -143,10 +144,10 @@ def _check_door(door: str, response_id: str) -> None:
         )
 
 
-def _body(stored: Stored) -> bytes:
+async def _read_body(managed: ManagedStore, stored: Stored) -> bytes:
     """Return the response object with its current status: it may have been cancelled, continued or abandoned since."""
     head = stored.head
-    body = stored.body or _bare(stored)
+    body = stored.body or _bare(await managed.call("chain", lambda store: _chain(store, head)))
     match head.status:
         case "cancelled":
             return responses.change_status(body, "cancelled", cancelled_error())
@@ -158,21 +159,16 @@ def _body(stored: Stored) -> bytes:
             return body
 
 
-def _bare(stored: Stored) -> bytes:
+def _chain(store: Store, head: StoredHead) -> Awaitable[tuple[Link, ...]]:
+    return store.chain(head.owner, head.id)
+
+
+def _bare(links: Sequence[Link]) -> bytes:
     """Return the response object of a response that has sent nothing yet."""
-    head = stored.head
-    fields: dict[str, object] = {
-        "id": head.id,
-        "object": "response",
-        "created_at": int(head.created),
-        "status": head.status,
-        "error": None,
-        "incomplete_details": None,
-        "model": head.model,
-        "output": [],
-        "previous_response_id": head.parent,
-    }
-    return dumps(fields)
+    head = links[-1].head
+    request = structs.replace(settings_of(links), model=head.model, previous_id=head.parent)
+    context = EncodeContext(response_id=head.id, created=int(head.created), request=request)
+    return responses.bare_response(head.status, context)
 
 
 def _stream(stored: Stored) -> bytes:
@@ -280,7 +276,7 @@ async def follow(managed: ManagedStore, key: Key, after: int | None) -> AsyncIte
     except StoreError:
         return  # clients recognize a stream without a terminal event as cut
     if stored.stream is None:  # the response did not reach its end
-        yield failed_event(_body(stored), replay.last + 1)
+        yield failed_event(await _read_body(managed, stored), replay.last + 1)
     else:
         yield replay.rest(stored.stream)
 

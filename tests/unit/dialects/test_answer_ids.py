@@ -11,6 +11,7 @@ from dragoman.dialects.registry import CODECS
 from dragoman.dialects.translate import make_encoder
 from dragoman.model.outcome import Choice, FinishReason, Outcome
 from dragoman.model.parts import Call, Refusal, Text
+from dragoman.model.request import Request
 
 PLAIN = (Text(text="Hello."), Call(call_id="call_1", name="f", input="{}"))
 ODD = (Refusal(text="No."),)
@@ -42,7 +43,7 @@ def test_the_given_id_is_emitted_in_streams_and_bodies(door: str, is_plain: bool
 
 @pytest.mark.parametrize("is_plain", [True, False])
 def test_what_a_response_continues_is_emitted_with_it(is_plain: bool) -> None:
-    context = EncodeContext(previous_id="resp_before", seed="x")
+    context = EncodeContext(request=Request(previous_id="resp_before"), seed="x")
     answer = outcome(is_plain=is_plain)
     codec = CODECS["responses"]
     body = json.loads(codec.write_body(answer, context, LossBook(codec.losses)))

@@ -3,6 +3,7 @@
 from dragoman.dialects.responses.body import read_typed, write_body
 from dragoman.dialects.responses.decode import ResponsesReader, read_body
 from dragoman.dialects.responses.encode import ResponsesEncoder
+from dragoman.dialects.responses.envelope import bare_response
 from dragoman.dialects.responses.errors import decode_error, encode_error
 from dragoman.dialects.responses.losses import DEFAULT_TARGET, LOSSES
 from dragoman.dialects.responses.request import decode_request, encode_request, pair_turns
@@ -26,6 +27,7 @@ __all__ = (
     "ResponsesCheck",
     "ResponsesEncoder",
     "ResponsesReader",
+    "bare_response",
     "change_status",
     "decode_error",
     "decode_request",

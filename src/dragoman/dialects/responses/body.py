@@ -6,7 +6,8 @@ same result for the same answer. A field typed `None` may only be null.
 """
 
 from collections.abc import Sequence
-from typing import cast
+
+from msgspec import Struct
 
 from dragoman._json import FAST_FAILURES, as_object, dumps, is_strict, typed_decoder
 from dragoman.core.fold import settled_parts
@@ -17,9 +18,11 @@ from dragoman.core.store_notes import AnswerEnd, StoreNotes, open_call_ids, open
 from dragoman.dialects.codec import EncodeContext
 from dragoman.dialects.responses.answer import read_end, read_extra, read_usage
 from dragoman.dialects.responses.envelope import (
-    ECHO,
     Envelope,
+    completed_at,
+    echo_of,
     ending_of,
+    model_of,
     required_action,
     response_id,
     usage_fields,
@@ -147,7 +150,7 @@ _CUT = {"reason": "max_output_tokens"}
 def write_typed(outcome: Outcome, context: EncodeContext, book: LossBook) -> bytes | None:
     """Return the body of a regular answer; None if it must be written part by part."""
     parts = settled_parts(outcome, "responses")
-    if parts is None or context.profile != "default" or context.previous_id is not None:
+    if parts is None or context.profile != "default":
         return None
     mint = Minter(context.seed or outcome.response_id)
     called = response_id(outcome.response_id, context, mint)
@@ -172,32 +175,41 @@ def write_typed(outcome: Outcome, context: EncodeContext, book: LossBook) -> byt
     if usage is not None and usage.extra is not None:
         note_foreign(book, usage.extra, "usage")
     is_cut = outcome.choices[0].finish == "length"
+    status = "incomplete" if is_cut else "completed"
     written = WrittenBody(
         called,
         "response",
         context.created if outcome.created is None else outcome.created,
-        "incomplete" if is_cut else "completed",
+        status,
+        completed_at(status, context),
         None,
         _CUT if is_cut else None,
-        outcome.model if context.model is None else context.model,
+        model_of(outcome.model, context),
         output,
         None if usage is None else usage_fields(usage),
     )
-    body = dumps(written)[:-1] + ECHO
+    body = b"".join((dumps(written)[:-1], b",", echo_of(context.request, book)))
     if context.notes is not None:
-        head: JsonObject = {"id": called, "status": written.status, "output": output}
-        _note_end(context.notes, head, body, outcome)
+        _note_end(context.notes, _Written(called, status, output, body), outcome)
     return body
 
 
-def _note_end(notes: StoreNotes, response: JsonObject, body: bytes, outcome: Outcome) -> None:
-    """Note the end for the store. `response` needs only the fields id, status and output."""
+class _Written(Struct, frozen=True):
+    """A body, and the fields of it that the store needs."""
+
+    id: str
+    status: str
+    output: Sequence[object]
+    body: bytes
+
+
+def _note_end(notes: StoreNotes, written: _Written, outcome: Outcome) -> None:
     notes.end = AnswerEnd(
-        id=str(response["id"]),
-        status=status_of(response["status"], "completed"),
-        body=body,
+        id=written.id,
+        status=status_of(written.status, "completed"),
+        body=written.body,
         open_calls=open_call_ids(outcome),
-        items=item_ids(cast("list[object]", response["output"])),
+        items=item_ids(written.output),
     )
 
 
@@ -212,19 +224,16 @@ def write_body(outcome: Outcome, context: EncodeContext, book: LossBook) -> byte
     if choice.finish == "error" or not outcome.completed:
         message = "the upstream ended the answer with an error"
         return encode_error(ErrorInfo(kind="upstream", message=message))
-    response = _response(outcome, choice, context, book)
-    body = dumps(response)
+    written = _response(outcome, choice, context, book)
     if context.notes is not None:
-        _note_end(context.notes, response, body, outcome)
-    return body
+        _note_end(context.notes, written, outcome)
+    return written.body
 
 
-def _response(
-    outcome: Outcome, choice: Choice, context: EncodeContext, book: LossBook
-) -> JsonObject:
+def _response(outcome: Outcome, choice: Choice, context: EncodeContext, book: LossBook) -> _Written:
     mint = Minter(context.seed or outcome.response_id)
     started = Started(outcome.response_id, outcome.model, outcome.created, outcome.started_extra)
-    envelope = Envelope(started, context, mint)
+    envelope = Envelope(started, context, mint, book)
     envelope.add(outcome.completed_extra)
     note_foreign(book, outcome.started_extra, "response")
     note_foreign(book, outcome.completed_extra, "response")
@@ -235,9 +244,13 @@ def _response(
     )
     ending = ending_of(finished, book)
     if context.profile == "required_action" and finished.reason == "tool_calls":
+        status = "incomplete"
         action = required_action(open_calls(choice.parts))
-        return envelope.fields("incomplete", output, outcome.usage, required_action=action)
-    return envelope.fields(ending.status, output, outcome.usage, incomplete_details=ending.details)
+        body = envelope.write(status, output, outcome.usage, required_action=action)
+    else:
+        status = ending.status
+        body = envelope.write(status, output, outcome.usage, incomplete_details=ending.details)
+    return _Written(envelope.id, status, output, body)
 
 
 def _note_reports(outcome: Outcome, book: LossBook) -> None:

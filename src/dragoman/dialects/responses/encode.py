@@ -17,7 +17,7 @@ from enum import Enum, auto
 from functools import partial
 from typing import ClassVar
 
-from dragoman._json import FAST_FAILURES, Raw, dumps
+from dragoman._json import FAST_FAILURES, Raw
 from dragoman.core.fields import read_object, without
 from dragoman.core.ids import Minter
 from dragoman.core.losses import answer_book
@@ -30,7 +30,7 @@ from dragoman.dialects.responses.errors import failed_fields
 from dragoman.dialects.responses.item_writer import ItemWriter, JsonObject
 from dragoman.dialects.responses.losses import LOSSES, note_foreign
 from dragoman.dialects.responses.terminal import (
-    encode_failed,
+    failed_event,
     item_ids,
     status_of,
     terminal_status,
@@ -179,14 +179,14 @@ class ResponsesEncoder:
         if not self._context.seed:
             self._mint.seed(event.response_id)
         note_foreign(self._book, event.extra, "response")
-        self._envelope = envelope = Envelope(event, self._context, self._mint)
-        response = envelope.fields("in_progress")
+        self._envelope = envelope = Envelope(event, self._context, self._mint, self._book)
+        response = envelope.write("in_progress")
         if self._notes is not None:
-            self._notes.begin(envelope.id, partial(dumps, response))
+            self._notes.begin(envelope.id, lambda: response)
         return b"".join(
             [
-                self._events.event("response.created", {"response": response}),
-                self._events.event("response.in_progress", {"response": response}),
+                self._events.snapshot("response.created", response),
+                self._events.snapshot("response.in_progress", response),
             ]
         )
 
@@ -201,7 +201,7 @@ class ResponsesEncoder:
         # `response.in_progress` was written at the start.
         if event.stage != "queued":
             return b""
-        return self._events.event("response.queued", {"response": self._opened().fields("queued")})
+        return self._events.snapshot("response.queued", self._opened().write("queued"))
 
     def _report_usage(self, event: UsageReported) -> bytes:
         note_foreign(self._book, event.usage.extra, "usage")
@@ -267,10 +267,10 @@ class ResponsesEncoder:
         return self._envelope
 
     def _terminal(self, ending: TerminalEvent, envelope: Envelope) -> bytes:
-        response = envelope.fields(
+        response = envelope.write(
             ending.status, self._stream.output, self._usage, incomplete_details=ending.details
         )
-        return self._end(ending.event, response)
+        return self._end(ending.event, ending.status, response)
 
     def _required_action(self) -> JsonObject | None:
         waits = self._finished is not None and self._finished.reason == "tool_calls"
@@ -280,10 +280,11 @@ class ResponsesEncoder:
 
     def _pause(self, envelope: Envelope, action: JsonObject) -> bytes:
         """End the answer in the `required_action` profile: repeat the calls, and wait for their results."""
-        waiting = envelope.fields("incomplete", self._stream.output, self._usage)
-        event: JsonObject = {"response": waiting, "required_action": action}
+        waiting = partial(envelope.write, "incomplete", self._stream.output, self._usage)
+        event: JsonObject = {"response": Raw(waiting()), "required_action": action}
         first = self._events.event("response.required_action", event)
-        return self._end("response.completed", {**waiting, "required_action": action}, first)
+        response = waiting(required_action=action)
+        return self._end("response.completed", "incomplete", response, first)
 
     def _fail(self, event: Failed) -> bytes:
         begin = self._start(Started()) if self._state is _State.NEW else b""
@@ -292,27 +293,32 @@ class ResponsesEncoder:
         return begin + closing + self._failure(event.error)
 
     def _failure(self, info: ErrorInfo) -> bytes:
-        response = self._opened().fields(
+        return self._end("response.failed", "failed", self._failed(info))
+
+    def _failed(self, info: ErrorInfo) -> bytes:
+        return self._opened().write(
             "failed", self._stream.output, self._usage, error=failed_fields(info)
         )
-        return self._end("response.failed", response)
 
-    def _end(self, name: str, response: JsonObject, first: bytes = b"") -> bytes:
+    def _fail_instead(self, number: int, info: ErrorInfo) -> bytes:
+        """Return the failure that replaces the terminal event, which has this number."""
+        return failed_event(self._failed(info), number)
+
+    def _end(self, name: str, status: str, response: bytes, first: bytes = b"") -> bytes:
         """Return the terminal event. `first`: an event written just before it."""
         notes = self._notes
         if notes is None:
-            return first + self._events.event(name, {"response": response})
+            return first + self._events.snapshot(name, response)
         number = self._events.sequence - bool(first)
-        body = dumps(response)
-        frames = first + self._events.event(name, {"response": Raw(body)})
+        frames = first + self._events.snapshot(name, response)
         notes.end = AnswerEnd(
             id=self._opened().id,
-            status=status_of(response["status"], terminal_status(name)),
-            body=body,
+            status=status_of(status, terminal_status(name)),
+            body=response,
             open_calls=tuple(self._items.waiting),
             items=item_ids(self._stream.output),
             frames=frames,
-            fail=partial(encode_failed, response, number),
+            fail=partial(self._fail_instead, number),
         )
         return frames
 

@@ -92,6 +92,14 @@ class NumberedEventWriter:
         data = dumps({"type": name, **fields, "sequence_number": number})
         return b"".join((b"event: ", name.encode("ascii", "replace"), b"\ndata: ", data, b"\n\n"))
 
+    def snapshot(self, name: str, response: bytes) -> bytes:
+        """Write an event that has a response object, which `envelope` has written, and nothing else."""
+        number = self.sequence
+        self.sequence = number + 1
+        kind = name.encode("ascii")
+        line = b'event: %b\ndata: {"type":"%b","response":%b,"sequence_number":%d}\n\n'
+        return line % (kind, kind, response, number)
+
     def delta(self, template: DeltaTemplate, text: str) -> bytes:
         number = self.sequence
         self.sequence = number + 1

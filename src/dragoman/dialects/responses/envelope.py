@@ -6,75 +6,141 @@ from typing import assert_never
 from msgspec import Struct
 
 from dragoman._json import Raw, dumps
-from dragoman.core.fields import own_fields, read_object, read_text
-from dragoman.core.losses import LossBook
+from dragoman.core.fields import is_present, own_fields, read_object, read_text
+from dragoman.core.ids import Minter
+from dragoman.core.losses import LossBook, answer_book
 from dragoman.dialects.codec import EncodeContext
 from dragoman.dialects.responses.item_writer import JsonObject
-from dragoman.dialects.responses.losses import note_foreign
+from dragoman.dialects.responses.losses import LOSSES, note_foreign
+from dragoman.dialects.responses.request import echo_settings
 from dragoman.dialects.responses.wire import REASON_OF_FINISH, RESPONSE_FIELDS
 from dragoman.model.events import Finished, Started
 from dragoman.model.outcome import Usage
 from dragoman.model.parts import Call, Extra
+from dragoman.model.request import Request
 
 _DEFAULTS: Mapping[str, object] = {
-    # Fields with which a response repeats its request. Events do not carry them, so they have OpenAI's defaults.
+    # Fields with which a response repeats its request, with OpenAI's values for a request that does not state them.
     "background": False,
+    "frequency_penalty": 0.0,
     "instructions": None,
     "max_output_tokens": None,
+    "max_tool_calls": None,
     "metadata": {},
     "parallel_tool_calls": True,
+    "presence_penalty": 0.0,
     "previous_response_id": None,
+    "prompt_cache_key": None,
     "reasoning": {"effort": None, "summary": None},
-    "temperature": None,
-    "text": {"format": {"type": "text"}},
+    "safety_identifier": None,
+    "service_tier": "default",
+    "store": True,
+    "temperature": 1.0,
+    "text": {"format": {"type": "text"}, "verbosity": "medium"},
     "tool_choice": "auto",
     "tools": [],
-    "top_p": None,
+    "top_logprobs": 0,
+    "top_p": 1.0,
     "truncation": "disabled",
 }
-ECHO = b"," + dumps(_DEFAULTS)[1:]
-"""The defaults as JSON that is appended to the fields of an answer."""
+_NULLABLE = frozenset({"metadata", "reasoning"})
+_NEVER_NULL = {name for name, value in _DEFAULTS.items() if value is not None} - _NULLABLE
+_DEFAULT_ECHO = dumps(_DEFAULTS)[1:]
 
 # Only the `required_action` profile may send `required_action`.
 _HIDDEN = RESPONSE_FIELDS | {"required_action"}
 
 
+def echo_of(request: Request | None, book: LossBook) -> bytes:
+    """Return what an answer repeats of its request: the members of a JSON object, with the brace that closes it."""
+    return _DEFAULT_ECHO if request is None else _join({}, echo_settings(request, book))
+
+
+def _join(own: Mapping[str, object], stated: JsonObject) -> bytes:
+    """`own`: what the upstream said of the same settings. What the client stated prevails, but for the tier that was used."""
+    fields = {**_DEFAULTS, **own, **stated}
+    if "service_tier" in own:
+        fields["service_tier"] = own["service_tier"]
+    return dumps(fields)[1:]
+
+
+def model_of(given: str, context: EncodeContext) -> str:
+    """Return the model's name: as the client named it, if that is known; else as the upstream did."""
+    if context.model is not None:
+        return context.model
+    asked = "" if context.request is None else context.request.model
+    return asked or given  # a request with a stored prompt may name no model
+
+
+def completed_at(status: str, context: EncodeContext) -> int | None:
+    """Return the time for an answer that is completed now."""
+    if status != "completed" or context.clock is None:
+        return None
+    return int(context.clock())
+
+
 class Envelope:
-    """The response object of one answer. `id`: the response's id."""
+    """The response object of one answer. `id`: the response's id.
+
+    The fields that repeat the request are written once, and copied into each snapshot of the object.
+    """
 
     def __init__(
-        self, started: Started, context: EncodeContext, mint: Callable[[str], str]
+        self,
+        started: Started,
+        context: EncodeContext,
+        mint: Callable[[str], str],
+        book: LossBook,
     ) -> None:
         self.id = response_id(started.response_id, context, mint)
         self._created = context.created if started.created is None else started.created
-        self._model = started.model if context.model is None else context.model
-        self._previous = context.previous_id
-        self._own = dict(_echo(started.extra))
+        self._model = model_of(started.model, context)
+        self._context = context
+        self._book = book
+        self._completed: object = None
+        self._own: dict[str, Raw] = {}
+        self._echo = b""
+        self.add(started.extra)
+        if not self._echo:
+            self._echo = echo_of(context.request, book)
 
     def add(self, extra: Extra | None) -> None:
-        """Add the extra fields of the end."""
-        self._own.update(_echo(extra))
+        """Add fields that the upstream, which speaks this dialect, has said of the answer."""
+        own = _own(extra)
+        if own:
+            self._completed = own.pop("completed_at", self._completed)
+            self._own |= own
+            request = self._context.request
+            stated = {} if request is None else echo_settings(request, self._book)
+            self._echo = _join(self._own, stated)
 
-    def fields(
+    def write(
         self, status: str, output: Sequence[object] = (), usage: Usage | None = None, **more: object
-    ) -> JsonObject:
-        envelope: JsonObject = {
+    ) -> bytes:
+        """Return the object as JSON for one SSE data line."""
+        fields: JsonObject = {
             "id": self.id,
             "object": "response",
             "created_at": self._created,
             "status": status,
+            "completed_at": None if status == "failed" else self._done(status),
             "error": None,
             "incomplete_details": None,
             "model": self._model,
-            "output": list(output),
+            "output": output,
             "usage": None if usage is None else usage_fields(usage),
-            **_DEFAULTS,
-            **self._own,
             **more,
         }
-        if self._previous is not None:
-            envelope["previous_response_id"] = self._previous
-        return envelope
+        return b"".join((dumps(fields)[:-1], b",", self._echo))
+
+    def _done(self, status: str) -> object:
+        return completed_at(status, self._context) if self._completed is None else self._completed
+
+
+def bare_response(status: str, context: EncodeContext) -> bytes:
+    """Return the response object of an answer of which nothing was sent. `context` has its id and its request."""
+    book = answer_book(LOSSES, context.losses)
+    return Envelope(Started(), context, Minter(context.seed), book).write(status)
 
 
 def response_id(given: str, context: EncodeContext, mint: Callable[[str], str]) -> str:
@@ -84,9 +150,11 @@ def response_id(given: str, context: EncodeContext, mint: Callable[[str], str]) 
     return given if given.startswith("resp_") else mint("resp_")
 
 
-def _echo(extra: Extra | None) -> Mapping[str, Raw]:
+def _own(extra: Extra | None) -> dict[str, Raw]:
     return {
-        key: value for key, value in own_fields("responses", extra).items() if key not in _HIDDEN
+        key: value
+        for key, value in own_fields("responses", extra).items()
+        if key not in _HIDDEN and (key not in _NEVER_NULL or is_present(value))
     }
 
 

@@ -37,6 +37,7 @@ LOSSES: LossTable = {
         "a citation without a URL cannot be written, and a quotation has no field", "drop"
     ),
     "call_seal": LossRule("a call cannot carry a seal", "drop"),
+    "echo": LossRule("a setting of the request is too large to be repeated by the answer", "drop"),
     "extra_choices": LossRule("a response has one choice; the others are left out", "drop"),
     "finish_detail": LossRule("the finish reason is less exact", "carry"),
     "logprobs": LossRule("a refusal has no logprobs", "drop"),

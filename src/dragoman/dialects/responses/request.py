@@ -5,7 +5,8 @@ the rest is a loss. A request that came in this dialect is sent unchanged, excep
 in docs/dialects lists.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import cast
 
 from msgspec.structs import replace
 
@@ -20,9 +21,12 @@ from dragoman.core.fields import (
     ask_object,
     ask_text,
     extra_of,
+    is_present,
+    need_text,
     own_fields,
     read_object,
     read_texts,
+    refuse,
     without,
 )
 from dragoman.core.losses import LossBook, note_request_fields
@@ -40,6 +44,8 @@ from dragoman.dialects.responses.item_writer import JsonObject
 from dragoman.dialects.responses.losses import DEFAULT_TARGET, LOSSES, note_foreign
 from dragoman.dialects.responses.tools import (
     DeclaredTools,
+    echo_choice,
+    echo_tools,
     read_choice,
     read_declared,
     write_choice,
@@ -57,6 +63,7 @@ from dragoman.model.request import ReasoningSettings, Request, ResponseFormat, T
 
 ENCRYPTED = "reasoning.encrypted_content"
 LOGPROBS = "message.output_text.logprobs"
+_DEFAULT_NAME = "response"  # the API demands a name for a format; Chat's default name is this one
 MIN_OUTPUT_TOKENS = 16  # OpenAI answers 400 below 16; some clients ask for 1 token to test a key
 
 _SERVICE_TIERS = {
@@ -153,8 +160,7 @@ def _format(form: ResponseFormat, book: LossBook) -> JsonObject | None:
         return dict(own) or None
     out: JsonObject = {"type": form.kind}
     if form.kind == "json_schema":
-        # The API demands a name; Chat's default name is this one.
-        out["name"] = form.name or "response"
+        out["name"] = form.name or _DEFAULT_NAME
         out["schema"] = {} if form.schema is None else form.schema
         if form.description is not None:
             out["description"] = form.description
@@ -267,10 +273,29 @@ SETTINGS = SettingTable(
 _NOTHING = DeclaredTools()
 
 
+# Settings that the model has no fields for. An answer repeats them, so their types are checked.
+_UNMODELLED: Mapping[str, Callable[[Fields, str], object]] = {
+    "background": ask_bool,
+    "frequency_penalty": ask_number,
+    "max_tool_calls": ask_int,
+    "presence_penalty": ask_number,
+    "prompt": ask_object,
+    "prompt_cache_options": ask_object,
+    "prompt_cache_retention": ask_text,
+    "truncation": ask_text,
+}
+# What may stand in place of `input`: each of them names a conversation or a text that the server has.
+_INSTEAD_OF_INPUT = ("previous_response_id", "prompt", "conversation")
+
+
 def _read_fields(fields: Fields) -> Request:
     history = read_history(fields.get("input"))
     declared = read_declared(fields["tools"]) if "tools" in fields else _NOTHING
     settings, rest = SETTINGS.read(fields)
+    _check_required(fields, settings)
+    for name in rest:
+        if name in _UNMODELLED:
+            _UNMODELLED[name](fields, name)
     if "include" in settings and LOGPROBS in read_texts(fields["include"]):
         settings["logprobs"] = True
     text = ask_object(fields, "text")
@@ -292,6 +317,87 @@ def _read_fields(fields: Fields) -> Request:
         extra=Extra("responses", rest),  # never None: it marks the dialect of the request
         **settings,
     )
+
+
+def _check_required(fields: Fields, settings: Mapping[str, object]) -> None:
+    if not settings.get("model") and not is_present(fields.get("prompt")):
+        need_text(fields, "model", "")  # only a stored prompt may name the model
+    if not is_present(fields.get("input")) and not any(
+        is_present(fields.get(name)) for name in _INSTEAD_OF_INPUT
+    ):
+        refuse("input", "a string or an array", fields.get("input"))
+
+
+# --- repeating -------------------------------------------------------------------------------------------------------
+
+
+# Bytes or characters of one setting. A stream repeats it three times, and a request may have 64 MiB; the tools and the
+# instructions of coding agents have 200 KiB together.
+MAX_ECHO = 1024 * 1024
+
+
+def echo_settings(request: Request, book: LossBook) -> JsonObject:
+    """Return the settings that a request states, as the answer to it repeats them."""
+    out = SETTINGS.write(request)
+    if out.get("service_tier") == "auto":
+        del out["service_tier"]  # an answer names the tier that was used
+    instructions = _stated_instructions(request)
+    if instructions is not None:
+        out["instructions"] = instructions
+    if request.tools or request.namespaces:
+        tools = echo_tools(request, MAX_ECHO)
+        if tools is None:
+            book.note("echo", "tools")
+        else:
+            out["tools"] = tools
+    if request.tool_choice is not None:
+        out["tool_choice"] = echo_choice(request.tool_choice)
+    if request.reasoning is not None:
+        settings = request.reasoning
+        own = own_fields("responses", settings.extra)
+        out["reasoning"] = {"effort": settings.effort, "summary": settings.summary, **own}
+    own = own_fields("responses", request.extra)
+    if request.response_format is not None or request.verbosity is not None or "text" in own:
+        out["text"] = _echo_text(request)
+    for name in own.keys() & _UNMODELLED.keys():
+        if is_present(own.get(name)):
+            out[name] = own[name]
+    for name in [name for name, value in out.items() if not _is_repeated(value)]:
+        del out[name]
+        book.note("echo", name)
+    return out
+
+
+def _is_repeated(value: object) -> bool:
+    if isinstance(value, str):
+        return len(value) <= MAX_ECHO
+    if isinstance(value, Raw):
+        return len(bytes(value)) <= MAX_ECHO
+    if isinstance(value, dict):
+        return all(map(_is_repeated, cast("JsonObject", value).values()))
+    return True
+
+
+def _stated_instructions(request: Request) -> str | None:
+    first = request.turns[0] if request.turns else None
+    if first is None or not first.head:
+        return None
+    return "".join([part.text for part in first.parts if isinstance(part, Text)])
+
+
+def _echo_text(request: Request) -> JsonObject:
+    own = own_fields("responses", request.extra)
+    form = request.response_format
+    out: JsonObject = {"format": {"type": "text"}, "verbosity": request.verbosity or "medium"}
+    if form is not None:
+        fields: JsonObject = {"type": form.kind}
+        if form.kind == "json_schema":
+            fields["description"] = form.description
+            fields["name"] = form.name or _DEFAULT_NAME
+            fields["schema"] = form.schema
+            fields["strict"] = form.strict is True
+        out["format"] = {**fields, **own_fields("responses", form.extra)}
+    return {**out, **read_object(own.get("text"))}
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------

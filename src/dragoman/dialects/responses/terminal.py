@@ -111,13 +111,6 @@ def _id_of(item: object) -> str:
     return found if isinstance(found, str) else ""
 
 
-def encode_failed(response: JsonObject, number: int, error: ErrorInfo) -> bytes:
-    """Return the failure event of a response; `response` are the fields of the terminal event that it replaces."""
-    fields = {**response, "status": "failed", "error": failed_fields(error)}
-    fields.pop("required_action", None)
-    return failed_event(dumps(fields), number)
-
-
 def _fail_relayed(body: bytes, number: int, error: ErrorInfo) -> bytes:
     """Return the failure event that replaces the upstream's terminal event."""
     return failed_event(change_status(body, "failed", error), number)
@@ -135,6 +128,7 @@ def change_status(body: bytes, status: str, error: ErrorInfo | None = None) -> b
     fields.pop("required_action", None)
     if error is not None:
         fields["error"] = failed_fields(error)
+        fields["completed_at"] = None
     return dumps(fields)
 
 

@@ -4,13 +4,14 @@ A namespace is a name that its members carry; it is also declared separately so 
 tools keep their whole object. This dialect has namespaces and custom tools, so it needs no flattening and no wrapping.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from sys import maxsize
 from typing import Literal, assert_never
 
 from msgspec import Struct
 
-from dragoman._json import Raw, dumps_document
-from dragoman.core.aliases import NameMap
+from dragoman._json import Raw, dumps, dumps_document
+from dragoman.core.aliases import NameLimits, NameMap
 from dragoman.core.fields import (
     Fields,
     ask_bool,
@@ -29,10 +30,10 @@ from dragoman.core.fields import (
 )
 from dragoman.core.losses import LossBook
 from dragoman.core.schemas import fix_schema
-from dragoman.core.tool_cache import CachedTools, remembered, written_once
+from dragoman.core.tool_cache import CachedTools, made_of, remembered, written_once
 from dragoman.dialects.codec import Target
 from dragoman.dialects.responses.item_writer import JsonObject
-from dragoman.dialects.responses.losses import note_foreign
+from dragoman.dialects.responses.losses import LOSSES, note_foreign
 from dragoman.dialects.responses.wire import NATIVE_TOOLS, TOOL_KINDS
 from dragoman.model.parts import Extra
 from dragoman.model.request import (
@@ -110,6 +111,7 @@ def _tool(kind: str, fields: Fields, path: str, namespace: str | None, place: _P
     if kind == "function":
         # Some clients send Chat's form, with the fields inside `function`.
         inner = fields if "name" in fields else ask_object(fields, "function", path) or {}
+        ask_object(inner, "parameters", path)  # only its type is checked
         schema = inner.get("parameters")
         return Tool(
             name=need_text(inner, "name", path),
@@ -198,16 +200,7 @@ class _Writer:
 
     def _custom(self, tool: Tool, where: str) -> JsonObject:
         note_foreign(self._book, tool.extra, where)
-        out: JsonObject = {"type": "custom", "name": self._names.wire(tool.name, tool.namespace)}
-        if tool.description is not None:
-            out["description"] = tool.description
-        if tool.grammar is not None:
-            grammar = tool.grammar
-            out["format"] = {
-                "type": "grammar",
-                "syntax": grammar.syntax,
-                "definition": grammar.definition,
-            }
+        out = _custom_fields(tool, self._names.wire(tool.name, tool.namespace))
         return {**out, **own_fields("responses", tool.extra)}
 
     def _builtin(self, tool: Tool, where: str) -> JsonObject | None:
@@ -223,6 +216,20 @@ class _Writer:
         return dict(native)
 
 
+def _custom_fields(tool: Tool, name: str) -> JsonObject:
+    out: JsonObject = {"type": "custom", "name": name}
+    if tool.description is not None:
+        out["description"] = tool.description
+    if tool.grammar is not None:
+        grammar = tool.grammar
+        out["format"] = {
+            "type": "grammar",
+            "syntax": grammar.syntax,
+            "definition": grammar.definition,
+        }
+    return out
+
+
 def write_tools(
     request: Request, names: NameMap, target: Target, book: LossBook, *, is_native: bool
 ) -> Raw | None:
@@ -232,7 +239,8 @@ def write_tools(
     """
 
     def write(fresh: LossBook) -> Raw | None:
-        tools = _write_list(request, names, target, fresh, is_native=is_native)
+        writer = _Writer(names, target, fresh, is_native=is_native)
+        tools = _write_list(request, writer.write, fresh)
         return Raw(dumps_document(tools)) if tools else None
 
     if request.namespaces or not request.tools:
@@ -241,15 +249,50 @@ def write_tools(
     return written_once(request.tools, key, book, write)
 
 
+def echo_tools(request: Request, most: int) -> Raw | None:
+    """Return the tools as an answer repeats them: as they were declared, and functions with every field.
+
+    None if they are larger than `most` bytes.
+    """
+
+    def write() -> Raw | None:
+        if sum(map(_weight, request.tools)) > most:
+            return None
+        book = LossBook(LOSSES, may_refuse=False)
+        return Raw(dumps(_write_list(request, lambda tool, _where: _echo(tool), book)))
+
+    return write() if request.namespaces else made_of(request.tools, "responses: echo", write)
+
+
+def _weight(tool: Tool) -> int:
+    """Estimate the size of a tool without writing it."""
+    values = (tool.schema, *own_fields("responses", tool.extra).values())
+    texts = (tool.description or "", "" if tool.grammar is None else tool.grammar.definition)
+    return sum([len(bytes(each)) for each in values if each is not None]) + sum(map(len, texts))
+
+
+def _echo(tool: Tool) -> JsonObject:
+    own = own_fields("responses", tool.extra)
+    if tool.kind == "function":
+        return {
+            "type": "function",
+            "name": tool.name,
+            "description": tool.description,
+            "parameters": tool.schema,
+            "strict": tool.strict,
+            **own,
+        }
+    return {**_custom_fields(tool, tool.name), **own} if tool.kind == "custom" else dict(own)
+
+
 def _write_list(
-    request: Request, names: NameMap, target: Target, book: LossBook, *, is_native: bool
+    request: Request, write: Callable[[Tool, str], JsonObject | None], book: LossBook
 ) -> list[object]:
-    writer = _Writer(names, target, book, is_native=is_native)
     groups = {group.name: group for group in request.namespaces if group.place == "request"}
     members: dict[str, list[object]] = {}
     out: list[object] = []
     for number, tool in enumerate(request.tools):
-        written = None if tool.place == "input" else writer.write(tool, f"tools[{number}]")
+        written = None if tool.place == "input" else write(tool, f"tools[{number}]")
         if written is None:
             continue
         if tool.namespace is None:
@@ -354,6 +397,15 @@ def write_choice(choice: ToolChoice, names: NameMap, book: LossBook) -> object:
             return {**_ref_fields(choice.tool, names), **own}
         case _:
             assert_never(choice.mode)
+
+
+# Every name is allowed, so none gets an alias.
+_SAME_NAMES = NameMap(NameLimits(pattern=r"[\s\S]", max_length=maxsize), flatten=False)
+
+
+def echo_choice(choice: ToolChoice) -> object:
+    """Return the choice as an answer repeats it."""
+    return write_choice(choice, _SAME_NAMES, LossBook(LOSSES, may_refuse=False))
 
 
 def _ref_fields(ref: ToolRef, names: NameMap) -> JsonObject:

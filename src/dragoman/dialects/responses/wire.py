@@ -822,12 +822,13 @@ class WrittenCall(Struct, gc=False):
 
 
 class WrittenBody(Struct, gc=False):
-    """The first fields of a response; `ECHO` holds the others."""
+    """The first fields of a response; the others repeat the request."""
 
     id: str
     object: str
     created_at: int
     status: str
+    completed_at: int | None
     error: None
     incomplete_details: dict[str, str] | None
     model: str

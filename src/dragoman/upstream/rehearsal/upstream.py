@@ -19,7 +19,13 @@ from dragoman.model.outcome import ErrorInfo, ErrorKind
 from dragoman.model.parts import Dialect
 from dragoman.model.request import Request
 from dragoman.upstream.base import CheckResult, Reply, UpstreamRequest
-from dragoman.upstream.rehearsal.answer import AnswerInput, check_seals, compose, count_request
+from dragoman.upstream.rehearsal.answer import (
+    CREATED,
+    AnswerInput,
+    check_seals,
+    compose,
+    count_request,
+)
 from dragoman.upstream.rehearsal.delivery import (
     Delivery,
     RehearsalReply,
@@ -100,6 +106,8 @@ def _answer(request: UpstreamRequest, spoken: Codec, seed: str) -> Delivery:
         seed=f"{seed} items",
         include_usage=asked.include_usage is True or not request.stream,
         legacy_functions=any(map(is_legacy, asked.tools)),
+        request=asked,
+        clock=lambda: CREATED,
     )
     deliver = deliver_stream if request.stream else deliver_body
     return deliver(outcome, spoken, context, scenario)

@@ -166,7 +166,7 @@ def test_response_echoes_its_own_fields_and_no_others() -> None:
     assert first["created_at"] == 42
     assert first["id"].startswith("resp_")
     assert first["reasoning"] == {"effort": None, "summary": None}
-    assert "completed_at" not in first
+    assert first["completed_at"] is None
     assert last["completed_at"] == 7
     foreign = Started("resp_1", "m", 1, Extra("chat", {"instructions": Raw(b'"be"')}))
     assert checked([foreign, *STOP])[0]["response"]["instructions"] is None

@@ -24,7 +24,7 @@ from responses_help import Json
 
 
 def decode(**fields: Any) -> Request:
-    return decode_request(json.dumps({"model": "m", **fields}).encode())
+    return decode_request(json.dumps({"model": "m", "input": [], **fields}).encode())
 
 
 def turn_of(item: Any) -> Turn:
@@ -49,9 +49,21 @@ def test_instructions_are_a_turn_outside_the_conversation() -> None:
     assert turns[0] == Turn(role="system", parts=(Text(text="be"),), head=True)
 
 
-@pytest.mark.parametrize("absent", [{}, {"input": None}, {"input": []}])
-def test_request_without_input_has_no_turns(absent: Json) -> None:
-    assert decode(**absent).turns == ()
+@pytest.mark.parametrize(
+    "known",
+    [
+        {"input": []},
+        {"input": None, "previous_response_id": "resp_1"},
+        {"input": None, "conversation": "conv_1"},
+        {"input": None, "prompt": {"id": "pmpt_1"}},
+    ],
+)
+def test_request_without_input_has_no_turns(known: Json) -> None:
+    assert decode(**known).turns == ()
+
+
+def test_stored_prompt_may_name_the_model() -> None:
+    assert decode(model=None, prompt={"id": "pmpt_1"}).model == ""
 
 
 @pytest.mark.parametrize("role", ["user", "assistant", "system", "developer"])
@@ -329,7 +341,7 @@ def test_items_without_a_word_of_ours_are_carried_whole(item: Json, role: str) -
 
 
 def test_function_tool_keeps_its_schema_bytes() -> None:
-    body = b'{"tools":[{"type":"function","name":"f","description":"d","strict":false,"parameters":{ "a" : 1.0 },"defer_loading":true}]}'
+    body = b'{"model":"m","input":[],"tools":[{"type":"function","name":"f","description":"d","strict":false,"parameters":{ "a" : 1.0 },"defer_loading":true}]}'
     (tool,) = decode_request(body).tools
     assert tool == Tool(
         name="f",
@@ -568,7 +580,6 @@ def test_nulls_are_absent_everywhere() -> None:
     """M080, for requests."""
     nulls: Json = dict.fromkeys(
         [
-            "input",
             "instructions",
             "tools",
             "tool_choice",
@@ -580,10 +591,9 @@ def test_nulls_are_absent_everywhere() -> None:
             "temperature",
             "max_output_tokens",
             "store",
-            "model",
         ]
     )
-    assert decode_request(json.dumps(nulls).encode()) == Request(extra=Extra("responses", {}))
+    assert decode(**nulls) == Request(model="m", extra=Extra("responses", {}))
 
 
 def test_request_shows_which_dialect_it_came_in() -> None:
@@ -595,6 +605,12 @@ def test_request_shows_which_dialect_it_came_in() -> None:
 
 REFUSED: list[tuple[Json, str]] = [
     ({"model": 1}, "model"),
+    ({"input": "x"}, "model"),
+    ({"input": "x", "model": None}, "model"),
+    ({"input": "x", "model": ""}, "model"),
+    ({"model": "m"}, "input"),
+    ({"model": "m", "input": None}, "input"),
+    ({"model": "m", "input": None, "previous_response_id": None}, "input"),
     ({"input": 1}, "input"),
     ({"input": {"role": "user"}}, "input"),
     ({"input": ["x"]}, "input[0]"),
@@ -613,6 +629,7 @@ REFUSED: list[tuple[Json, str]] = [
     ({"tools": [{"type": "function"}]}, "tools[0].name"),
     ({"tools": [{"type": "function", "name": ""}]}, "tools[0].name"),
     ({"tools": [{"type": "function", "name": "f", "strict": "yes"}]}, "tools[0].strict"),
+    ({"tools": [{"type": "function", "name": "f", "parameters": "{}"}]}, "tools[0].parameters"),
     ({"tools": [{"type": "function", "function": 1}]}, "tools[0].function"),
     ({"tools": [{"type": "namespace", "tools": []}]}, "tools[0].name"),
     ({"tools": [{"type": "namespace", "name": "n", "tools": [1]}]}, "tools[0].tools[0]"),
@@ -641,6 +658,15 @@ REFUSED: list[tuple[Json, str]] = [
     ({"text": {"format": {"type": 1}}}, "text.format.type"),
     ({"reasoning": "high"}, "reasoning"),
     ({"reasoning": {"effort": 1}}, "reasoning.effort"),
+    ({"instructions": ["be"]}, "instructions"),
+    ({"background": "no"}, "background"),
+    ({"max_tool_calls": "2"}, "max_tool_calls"),
+    ({"presence_penalty": "0"}, "presence_penalty"),
+    ({"frequency_penalty": []}, "frequency_penalty"),
+    ({"prompt": "x"}, "prompt"),
+    ({"prompt_cache_options": 1}, "prompt_cache_options"),
+    ({"prompt_cache_retention": 1}, "prompt_cache_retention"),
+    ({"truncation": True}, "truncation"),
 ]
 
 

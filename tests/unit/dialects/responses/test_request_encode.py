@@ -51,7 +51,8 @@ def turn(role: Role, *parts: Any, **fields: Any) -> Turn:
 
 def again(**fields: Any) -> Json:
     """A request of this dialect, read and written."""
-    return body_of(encode_request(decode_request(json.dumps({"model": "m", **fields}).encode())))
+    fields = {"model": "m", "input": [], **fields}
+    return body_of(encode_request(decode_request(json.dumps(fields).encode())))
 
 
 def test_head_turns_become_instructions() -> None:
@@ -446,7 +447,9 @@ def test_functions_without_the_flag_are_not_strict_here() -> None:
 
 def test_function_of_this_dialect_keeps_its_missing_flag() -> None:
     tool = {"type": "function", "name": "f", "parameters": {"$schema": "x"}}
-    encoded = encode_request(decode_request(json.dumps({"tools": [tool]}).encode()))
+    encoded = encode_request(
+        decode_request(json.dumps({"model": "m", "input": [], "tools": [tool]}).encode())
+    )
     assert json.loads(encoded.body)["tools"] == [tool]
 
 
@@ -571,7 +574,9 @@ def test_m126_builtin_tools_are_mapped_or_noted(tool: Tool, written: Json | None
 
 
 def test_target_may_have_fewer_builtin_tools() -> None:
-    request = decode_request(b'{"tools":[{"type":"web_search"},{"type":"from_tomorrow"}]}')
+    request = decode_request(
+        b'{"model":"m","input":[],"tools":[{"type":"web_search"},{"type":"from_tomorrow"}]}'
+    )
     encoded = encode_request(request, replace(DEFAULT_TARGET, builtin=frozenset()))
     assert json.loads(encoded.body)["tools"] == [{"type": "from_tomorrow"}]
     assert [loss.code for loss in encoded.losses] == ["builtin_tool"]

@@ -37,7 +37,8 @@ def turn(role: Role, *parts: Any, **fields: Any) -> Turn:
 
 def again(**fields: Any) -> Json:
     """A request of this dialect, read and written."""
-    return body_of(encode_request(decode_request(json.dumps({"model": "m", **fields}).encode())))
+    fields = {"model": "m", "input": [], **fields}
+    return body_of(encode_request(decode_request(json.dumps(fields).encode())))
 
 
 # --- settings --------------------------------------------------------------------------------------------------------
@@ -173,7 +174,9 @@ def test_formats_are_written_flat(form: ResponseFormat, written: Json) -> None:
 
 def test_own_unknown_format_is_written_back() -> None:
     text: Json = {"format": {"type": "grammar", "x": 1}, "verbosity": "low", "y": 2}
-    encoded = encode_request(decode_request(json.dumps({"text": text}).encode()))
+    encoded = encode_request(
+        decode_request(json.dumps({"model": "m", "input": [], "text": text}).encode())
+    )
     assert json.loads(encoded.body)["text"] == text
 
 
@@ -325,7 +328,9 @@ def test_request_of_codex_goes_out_as_it_came() -> None:
 )
 def test_what_is_written_otherwise_is_listed(given: Json, written: Json) -> None:
     body = json.loads(
-        encode_request(decode_request(json.dumps({"model": "m", **given}).encode())).body
+        encode_request(
+            decode_request(json.dumps({"model": "m", "input": [], **given}).encode())
+        ).body
     )
     assert body == {"model": "m", **written}
 
@@ -333,13 +338,13 @@ def test_what_is_written_otherwise_is_listed(given: Json, written: Json) -> None
 def test_own_sound_is_sent_as_it_came() -> None:
     part: Json = {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}
     item: Json = {"type": "message", "role": "user", "content": [part]}
-    encoded = encode_request(decode_request(json.dumps({"input": [item]}).encode()))
+    encoded = encode_request(decode_request(json.dumps({"model": "m", "input": [item]}).encode()))
     assert json.loads(encoded.body)["input"] == [item]
 
 
 def test_own_opaque_content_is_sent_as_it_came() -> None:
     item: Json = {"type": "message", "role": "user", "content": [{"type": "input_video", "x": 1}]}
-    encoded = encode_request(decode_request(json.dumps({"input": [item]}).encode()))
+    encoded = encode_request(decode_request(json.dumps({"model": "m", "input": [item]}).encode()))
     assert json.loads(encoded.body)["input"] == [item]
 
 
