@@ -52,10 +52,13 @@ class EncodeContext(Struct, frozen=True, kw_only=True):
     """What an encoder must know that events do not contain.
 
     model: the name the client asked for; replaces the upstream's. created: used when the upstream sent no time.
+    service_tier: Chat only: the tier the client asked for, which the answer repeats.
     include_usage: Chat sends usage only on request. profile: Responses' `required_action` variant.
     legacy_functions: Chat's `function_call` instead of `tool_calls`, for clients that sent `functions`.
     last_comment: Chat only: called when a stream is complete; returns a comment to send just before `[DONE]`.
     response_id: the id that the client gets; empty: the upstream's id, or a minted id.
+    mints_id: Chat only: the client gets a minted id even if the upstream sent an id, because it is another dialect's.
+    request_id: Messages only: the id of the client's request, which error events show.
     previous_id: Responses only: the id of the response that this response continues.
     notes: where the encoder notes for the store what it writes.
     """
@@ -69,6 +72,9 @@ class EncodeContext(Struct, frozen=True, kw_only=True):
     losses: Mapping[str, LossAction] = field(default_factory=dict[str, LossAction])
     last_comment: Callable[[], str] | None = None
     response_id: str = ""
+    mints_id: bool = False
+    request_id: str | None = None
+    service_tier: str | None = None
     previous_id: str | None = None
     notes: StoreNotes | None = None
 
@@ -212,13 +218,17 @@ class UpstreamCodec(Struct, frozen=True, kw_only=True):
 
 
 class Codec(UpstreamCodec, frozen=True, kw_only=True):
-    """A dialect that clients speak too: also reads requests, and writes answers and errors."""
+    """A dialect that clients speak too: also reads requests, and writes answers and errors.
+
+    `check_request` refuses a request that lacks what only an answer needs; other operations take the same request without.
+    """
 
     encoder: Callable[[EncodeContext], StreamEncoder]
     check: Callable[[EncodeContext], FrameCheck]
     write_body: Callable[[Outcome, EncodeContext, LossBook], bytes]
     is_usable_body: Callable[[bytes, EncodeContext], bool]
     decode_request: Callable[[bytes], Request]
+    check_request: Callable[[Request], None] | None = None
     pair_turns: Callable[[Request], tuple[tuple[Turn, ...], tuple[Repair, ...]]]
     encode_error: Callable[[ErrorInfo], bytes]
 

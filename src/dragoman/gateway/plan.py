@@ -228,10 +228,14 @@ def plan_answer(
             seed=seed,
         ),
         encode=EncodeContext(
-            # If a route renamed the model, the client gets back its own name for it; else the name that the upstream reports.
-            model=request.model if target.model != request.model else None,
+            # The client gets back its own name for the model, unless the answer is relayed from an upstream that knows the
+            # model by the same name: that upstream may report a version of it.
+            model=None if is_relayed and target.model == request.model else request.model,
             created=int(now),
             seed=seed,
+            mints_id=not target.is_same_dialect,
+            request_id=seed,
+            service_tier=request.service_tier,
             include_usage=request.include_usage is True or target.client_dialect != "chat",
             profile=profile,
             legacy_functions=bool(request.tools) and is_legacy(request.tools[0]),

@@ -13,7 +13,12 @@ from dragoman.core.fields import own_fields, read_object
 from dragoman.core.losses import LossBook, note_opaque
 from dragoman.core.seals import seal_to_signature
 from dragoman.dialects.messages.losses import DEFAULT_TARGET, note_foreign
-from dragoman.dialects.messages.wire import INVALID_KEY, RESULT_SUFFIX, SERVER_TOOL_KINDS
+from dragoman.dialects.messages.wire import (
+    DIRECT,
+    INVALID_KEY,
+    RESULT_SUFFIX,
+    SERVER_TOOL_KINDS,
+)
 from dragoman.errors import MalformedJson
 from dragoman.model.parts import (
     Annotation,
@@ -53,8 +58,10 @@ def block_from_part(part: Part, book: LossBook, where: str) -> Block | None:
             return _text_block(part, book, where)
         case Refusal():
             note_foreign(book, part.extra, where)
-            block: Block = {"type": "text", "text": part.text, **own_fields("messages", part.extra)}
-            return block if part.text else None
+            own = own_fields("messages", part.extra)
+            return (
+                {"type": "text", "text": part.text, "citations": None, **own} if part.text else None
+            )
         case Reasoning():
             note_foreign(book, part.extra, where)
             return reasoning_block(part, book, where)
@@ -96,6 +103,7 @@ def call_header(call: Call, book: LossBook, where: str) -> Block | None:
         "id": write_id(call.call_id),
         "name": flat_name(call.name or call.kind, call.namespace),
         "input": {},
+        "caller": DIRECT,
         **own_fields("messages", call.extra),
     }
 
@@ -112,7 +120,8 @@ def _server_header(call: Call, book: LossBook, where: str) -> Block | None:
     if name is None or (call.executor == "gateway" and call.kind == "function"):
         book.note("provider_call", where, call.kind)
         return None
-    return {"type": "server_tool_use", "id": call_id, "name": name, "input": {}, **own}
+    header = {"type": "server_tool_use", "id": call_id, "name": name, "input": {}}
+    return {**header, "caller": DIRECT, **own}
 
 
 def note_status(call: Call, book: LossBook, where: str) -> None:
@@ -201,7 +210,7 @@ def result_block(part: Result, book: LossBook, where: str) -> Block | None:
 
 
 def _result_text(text: Text, book: LossBook, where: str) -> Block:
-    block: Block = _text_block(text, book, where) or {"type": "text", "text": ""}
+    block: Block = _text_block(text, book, where) or {"type": "text", "text": "", "citations": None}
     return block if text.cache is None else {**block, "cache_control": text.cache}
 
 
@@ -240,7 +249,5 @@ def _text_block(part: Text, book: LossBook, where: str) -> Block | None:
     citations = [each for each in found if each is not None]
     if not part.text and not citations:
         return None
-    block: Block = {"type": "text", "text": part.text}
-    if citations:
-        block["citations"] = citations
-    return {**block, **own_fields("messages", part.extra)}
+    own = own_fields("messages", part.extra)
+    return {"type": "text", "text": part.text, "citations": citations or None, **own}

@@ -247,6 +247,12 @@ COMPLETED_FIELDS = frozenset({"context_management"})
 END_FIELDS = FINISH_FIELDS | COMPLETED_FIELDS
 """Fields of a message that a stream sends at its end; the others are in message_start."""
 
+DIRECT = Raw(b'{"type":"direct"}')
+"""The `caller` of a call that the model itself made, which every call has that the vendor writes; read as if it were absent."""
+
+STANDARD_TIER = Raw(b'"standard"')
+"""The `service_tier` of an answer without a better one; read as if it were absent."""
+
 INVALID_KEY = "_invalid_arguments"
 """The key for a call's input that is not a JSON object: `{"_invalid_arguments": "<text>"}`. A tool that runs with it
 reports that its fields are missing, so the model can try again; no tool runs on half of an input."""
@@ -344,11 +350,16 @@ class ThinkingBlock(_TypedBlock, tag="thinking"):
     signature: str | None = None
 
 
+class DirectCaller(_TypedBlock, tag="direct"):
+    """Who made a call: the model itself, and not a program that the vendor ran for it."""
+
+
 class ToolUseBlock(_TypedBlock, tag="tool_use"):
     id: str
     name: str
     input: Raw
     cache_control: Raw = NULL
+    caller: DirectCaller | None = None
 
 
 class ToolResultBlock(_TypedBlock, tag="tool_result"):
@@ -378,16 +389,16 @@ class TypedBody(Struct, gc=False):
     stop_sequence: None = None
 
 
-class WrittenText(Struct, gc=False):
-    type: str
+class WrittenText(Struct, gc=False, tag_field="type", tag="text"):
     text: str
+    citations: None = None
 
 
-class WrittenCall(Struct, gc=False):
-    type: str
+class WrittenCall(Struct, gc=False, tag_field="type", tag="tool_use"):
     id: str
     name: str
     input: Raw
+    caller: Raw = DIRECT
 
 
 class WrittenBody(Struct, gc=False):
@@ -398,4 +409,6 @@ class WrittenBody(Struct, gc=False):
     content: list[WrittenText | WrittenCall | dict[str, object]]
     stop_reason: str
     stop_sequence: None
+    stop_details: None
+    container: None
     usage: dict[str, object]
