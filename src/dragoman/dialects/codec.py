@@ -52,6 +52,7 @@ class EncodeContext(Struct, frozen=True, kw_only=True):
     """What an encoder must know that events do not contain.
 
     model: the name the client asked for; replaces the upstream's. created: used when the upstream sent no time.
+    asked_model: Chat and Messages: the same name, for an upstream that reports none.
     service_tier: Chat only: the tier the client asked for, which the answer repeats.
     include_usage: Chat sends usage only on request. profile: Responses' `required_action` variant.
     legacy_functions: Chat's `function_call` instead of `tool_calls`, for clients that sent `functions`.
@@ -64,6 +65,7 @@ class EncodeContext(Struct, frozen=True, kw_only=True):
     """
 
     model: str | None = None
+    asked_model: str = ""
     created: int = 0
     seed: str = ""
     include_usage: bool = True

@@ -228,9 +228,9 @@ def plan_answer(
             seed=seed,
         ),
         encode=EncodeContext(
-            # The client gets back its own name for the model, unless the answer is relayed from an upstream that knows the
-            # model by the same name: that upstream may report a version of it.
-            model=None if is_relayed and target.model == request.model else request.model,
+            # If a route renamed the model, the client gets back its own name for it; else the name that the upstream reports.
+            model=request.model if target.model != request.model else None,
+            asked_model=request.model,
             created=int(now),
             seed=seed,
             mints_id=not target.is_same_dialect,

@@ -119,7 +119,7 @@ def write_typed(outcome: Outcome, context: EncodeContext, book: LossBook) -> byt
             answer_id(outcome.response_id, context, Minter(context.seed)),
             "chat.completion",
             context.created if outcome.created is None else outcome.created,
-            context.model or outcome.model,
+            context.model or outcome.model or context.asked_model,
             (WrittenChoice(0, message, None, outcome.choices[0].finish or "stop"),),
             None if usage is None else write_usage(usage),
             answer_tier(context),
@@ -139,7 +139,7 @@ def write_body(outcome: Outcome, context: EncodeContext, book: LossBook) -> byte
         "id": answer_id(outcome.response_id, context, Minter(context.seed)),
         "object": "chat.completion",
         "created": context.created if outcome.created is None else outcome.created,
-        "model": context.model or outcome.model,
+        "model": context.model or outcome.model or context.asked_model,
         "choices": [_Message(choice, context, book).write() for choice in outcome.choices],
     }
     if outcome.usage is not None:

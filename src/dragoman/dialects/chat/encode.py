@@ -441,7 +441,7 @@ class ChatEncoder:
                 "id": answer_id(event.response_id, self._context, self._mint),
                 "object": "chat.completion.chunk",
                 "created": self._context.created if event.created is None else event.created,
-                "model": self._context.model or event.model,
+                "model": self._context.model or event.model or self._context.asked_model,
                 **({} if tier is None else {"service_tier": tier}),
                 **small,
             }

@@ -149,7 +149,7 @@ def write_typed(outcome: Outcome, context: EncodeContext, book: LossBook) -> byt
             context.response_id or outcome.response_id or Minter(context.seed)("msg_"),
             "message",
             "assistant",
-            context.model or outcome.model,
+            context.model or outcome.model or context.asked_model,
             content,
             _WORDS[outcome.choices[0].finish],
             None,

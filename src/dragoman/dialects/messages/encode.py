@@ -463,7 +463,7 @@ def message_fields(started: Started, context: EncodeContext) -> Block:
         "id": context.response_id or started.response_id or Minter(context.seed)("msg_"),
         "type": "message",
         "role": "assistant",
-        "model": context.model or started.model,
+        "model": context.model or started.model or context.asked_model,
     }
 
 
