@@ -55,11 +55,11 @@ class EncodeContext(Struct, frozen=True, kw_only=True):
     asked_model: Chat and Messages: the same name, for an upstream that reports none.
     service_tier: Chat only: the tier the client asked for, which the answer repeats.
     include_usage: Chat sends usage only on request. profile: Responses' `required_action` variant.
+    mints_id: Chat only: the client gets a minted id even if the upstream sent an id, because it is another dialect's.
+    request_id: Messages only: the id of the client's request, which error events show.
     legacy_functions: Chat's `function_call` instead of `tool_calls`, for clients that sent `functions`.
     last_comment: Chat only: called when a stream is complete; returns a comment to send just before `[DONE]`.
     response_id: the id that the client gets; empty: the upstream's id, or a minted id.
-    mints_id: Chat only: the client gets a minted id even if the upstream sent an id, because it is another dialect's.
-    request_id: Messages only: the id of the client's request, which error events show.
     previous_id: Responses only: the id of the response that this response continues.
     notes: where the encoder notes for the store what it writes.
     """
@@ -68,15 +68,15 @@ class EncodeContext(Struct, frozen=True, kw_only=True):
     asked_model: str = ""
     created: int = 0
     seed: str = ""
+    mints_id: bool = False
+    request_id: str | None = None
+    service_tier: str | None = None
     include_usage: bool = True
     profile: Literal["default", "required_action"] = "default"
     legacy_functions: bool = False
     losses: Mapping[str, LossAction] = field(default_factory=dict[str, LossAction])
     last_comment: Callable[[], str] | None = None
     response_id: str = ""
-    mints_id: bool = False
-    request_id: str | None = None
-    service_tier: str | None = None
     previous_id: str | None = None
     notes: StoreNotes | None = None
 

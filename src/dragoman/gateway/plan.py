@@ -230,9 +230,9 @@ def plan_answer(
         encode=EncodeContext(
             # If a route renamed the model, the client gets back its own name for it; else the name that the upstream reports.
             model=request.model if target.model != request.model else None,
-            asked_model=request.model,
             created=int(now),
             seed=seed,
+            asked_model=request.model,
             mints_id=not target.is_same_dialect,
             request_id=seed,
             service_tier=request.service_tier,
