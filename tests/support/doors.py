@@ -358,6 +358,8 @@ BLOCK_FIELDS = {
     "thinking": {"thinking", "signature"},
     "tool_use": {"id", "name", "input", "caller"},
     "server_tool_use": {"id", "name", "input", "caller"},
+    "web_search_tool_result": {"tool_use_id", "content", "caller"},
+    "web_fetch_tool_result": {"tool_use_id", "content", "caller"},
 }
 
 

@@ -90,7 +90,9 @@ def error_from_fields(fields: Fields, status: int | None, body: Raw) -> ErrorInf
 def encode_error(info: ErrorInfo) -> bytes:
     """Write an error as a body, which is also the data of an `error` event."""
     if info.dialect == "messages" and info.raw is not None:
-        return dumps(info.raw)
+        own = read_object(info.raw)
+        # Servers that imitate the vendor leave it out.
+        return dumps(info.raw if "request_id" in own else {**own, "request_id": info.request_id})
     message = info.message
     if info.kind == "context_length" and _TOO_LONG not in message:
         message = f"{_TOO_LONG}: {message}"

@@ -14,6 +14,7 @@ from dragoman.core.losses import LossBook, note_opaque
 from dragoman.core.seals import seal_to_signature
 from dragoman.dialects.messages.losses import DEFAULT_TARGET, note_foreign
 from dragoman.dialects.messages.wire import (
+    CALLED_RESULTS,
     DIRECT,
     INVALID_KEY,
     RESULT_SUFFIX,
@@ -202,8 +203,10 @@ def result_block(part: Result, book: LossBook, where: str) -> Block | None:
         return {"type": "mcp_tool_result", **about, **own}
     match part.content:
         case (Opaque(dialect="messages") as opaque,) if part.name:
-            kind = part.name + RESULT_SUFFIX
-            return {"type": kind, "tool_use_id": call_id, "content": opaque.raw, **own}
+            block: Block = {"type": part.name + RESULT_SUFFIX, "tool_use_id": call_id}
+            if part.name in CALLED_RESULTS:
+                block["caller"] = DIRECT
+            return {**block, "content": opaque.raw, **own}
         case _:
             book.note("provider_result", where, part.kind)
             return None

@@ -164,6 +164,9 @@ RESULT_KINDS: Mapping[str, CallKind] = {
 }
 """The kinds by the text before `_tool_result` in a result block's type; all others are of kind `other`."""
 
+CALLED_RESULTS = frozenset({"web_search", "web_fetch"})
+"""The results, by the same text, that say who made the call, as calls do."""
+
 # --- requests -----------------------------------------------------------------------------------------------------
 
 TOOL_FAMILIES: Mapping[str, CallKind] = {

@@ -192,7 +192,13 @@ def test_regular_streams_come_back_as_they_were() -> None:
         input_delta(3, '{"query":"q"}'),
         block_stop(3),
         block_start(
-            4, {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}
+            4,
+            {
+                "type": "web_search_tool_result",
+                "tool_use_id": "srvtoolu_1",
+                "content": [],
+                "caller": {"type": "direct"},
+            },
         ),
         block_stop(4),
         block_start(5, {"type": "compaction", "content": None}),
