@@ -173,7 +173,7 @@ def body(turn: ModelTurn, calls: list[SpokenCall], model: str) -> bytes:
         }
         blocks.append(json.dumps(thinking))
     if turn.text:
-        blocks.append(json.dumps({"type": "text", "text": turn.text, "citations": None}))
+        blocks.append(json.dumps({"type": "text", "text": turn.text, "citations": []}))
     for call in calls:
         # The input is spliced in as it is, so that number spellings and escapes are those of the script.
         head = json.dumps({"type": "tool_use", "id": call.id, "name": call.tool.name})
@@ -215,7 +215,7 @@ def stream(turn: ModelTurn, calls: list[SpokenCall], model: str) -> Iterator[tup
         yield "thinking", _frame({"type": "content_block_stop", "index": index})
         index += 1
     if turn.text:
-        yield "start", _open(index, {"type": "text", "text": "", "citations": None})
+        yield "start", _open(index, {"type": "text", "text": "", "citations": []})
         for piece in pieces(turn.text):
             yield "text", _delta(index, {"type": "text_delta", "text": piece})
         yield "text", _frame({"type": "content_block_stop", "index": index})

@@ -64,7 +64,7 @@ DEMANDED: Mapping[str, frozenset[str]] = {
     ),
     "messages": frozenset(
         {
-            *("role", "model", "id", "caller"),
+            *("role", "model", "id", "caller", "citations"),
             # counts, and how they were made
             *("cache_creation_input_tokens", "cache_read_input_tokens", "cache_creation"),
             "service_tier",

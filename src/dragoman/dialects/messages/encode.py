@@ -75,7 +75,7 @@ _BLOCK_START = (
     b'event: content_block_start\ndata: {"type":"content_block_start","index":%d,"content_block":'
 )
 _BLOCK_STOP = b'event: content_block_stop\ndata: {"type":"content_block_stop","index":%d}\n\n'
-_TEXT: Block = {"type": "text", "text": "", "citations": None}
+_TEXT: Block = {"type": "text", "text": "", "citations": []}
 _TEXT_JSON = dumps(_TEXT)
 _THINKING: Block = {"type": "thinking", "thinking": "", "signature": ""}
 _THINKING_JSON = dumps(_THINKING)

@@ -61,7 +61,7 @@ def block_from_part(part: Part, book: LossBook, where: str) -> Block | None:
             note_foreign(book, part.extra, where)
             own = own_fields("messages", part.extra)
             return (
-                {"type": "text", "text": part.text, "citations": None, **own} if part.text else None
+                {"type": "text", "text": part.text, "citations": [], **own} if part.text else None
             )
         case Reasoning():
             note_foreign(book, part.extra, where)
@@ -213,7 +213,7 @@ def result_block(part: Result, book: LossBook, where: str) -> Block | None:
 
 
 def _result_text(text: Text, book: LossBook, where: str) -> Block:
-    block: Block = _text_block(text, book, where) or {"type": "text", "text": "", "citations": None}
+    block: Block = _text_block(text, book, where) or {"type": "text", "text": "", "citations": []}
     return block if text.cache is None else {**block, "cache_control": text.cache}
 
 
@@ -253,4 +253,4 @@ def _text_block(part: Text, book: LossBook, where: str) -> Block | None:
     if not part.text and not citations:
         return None
     own = own_fields("messages", part.extra)
-    return {"type": "text", "text": part.text, "citations": citations or None, **own}
+    return {"type": "text", "text": part.text, "citations": citations, **own}

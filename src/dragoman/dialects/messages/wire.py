@@ -393,8 +393,10 @@ class TypedBody(Struct, gc=False):
 
 
 class WrittenText(Struct, gc=False, tag_field="type", tag="text"):
+    """The vendor's schema allows null for no citations, but the AI SDK does not."""
+
     text: str
-    citations: None = None
+    citations: tuple[()] = ()
 
 
 class WrittenCall(Struct, gc=False, tag_field="type", tag="tool_use"):

@@ -125,7 +125,7 @@ def test_body_comes_back_as_it_was() -> None:
     whole = body(
         {"type": "thinking", "thinking": "hm", "signature": "c2ln"},
         {"type": "redacted_thinking", "data": "Em"},
-        {"type": "text", "text": "Hi", "citations": None},
+        {"type": "text", "text": "Hi", "citations": []},
         {
             "type": "server_tool_use",
             "id": "srvtoolu_1",
@@ -390,7 +390,7 @@ def test_media_have_no_block() -> None:
 
 def test_refusal_decides_the_reason() -> None:
     out = json.loads(encode_body(told(Refusal(text="no"))))
-    block = {"type": "text", "text": "no", "citations": None}
+    block = {"type": "text", "text": "no", "citations": []}
     assert (out["content"], out["stop_reason"]) == ([block], "refusal")
 
 

@@ -144,7 +144,7 @@ def test_text_has_the_whole_skeleton() -> None:
         {
             "type": "content_block_start",
             "index": 0,
-            "content_block": {"type": "text", "text": "", "citations": None},
+            "content_block": {"type": "text", "text": "", "citations": []},
         },
         {
             "type": "content_block_delta",
@@ -175,7 +175,7 @@ def test_regular_streams_come_back_as_they_were() -> None:
         event("ping"),
         block_start(1, {"type": "redacted_thinking", "data": "Em"}),
         block_stop(1),
-        block_start(2, {"type": "text", "text": "", "citations": None}),
+        block_start(2, {"type": "text", "text": "", "citations": []}),
         text_delta(2, "a"),
         block_delta(2, {"type": "citations_delta", "citation": {"type": "char_location"}}),
         block_stop(2),
@@ -441,7 +441,7 @@ def test_mcp_calls_and_text_results_are_emitted() -> None:
     stream = encode(whole(*call_told(0, call), *told(1, one), *told(2, two)))
     blocks = accumulated(stream)["content"]
     assert blocks[0]["server_name"] == "db"
-    assert blocks[1]["content"] == [{"type": "text", "text": "42", "citations": None}]
+    assert blocks[1]["content"] == [{"type": "text", "text": "42", "citations": []}]
     assert [each["text"] for each in blocks[2]["content"]] == ["4", "2"]
 
 
