@@ -11,9 +11,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, cast
 
-from jsonschema import Draft202012Validator, ValidationError
-from jsonschema.validators import extend
-from referencing import Registry, Resource
+from jsonschema import Draft202012Validator, ValidationError, validators
+from referencing import Registry
 from referencing.jsonschema import DRAFT202012
 
 Schema = dict[str, Any]
@@ -35,10 +34,10 @@ def _spec(vendor: str) -> Schema:
     return spec
 
 
-def _allow_nullable(node: Any) -> None:
+def _allow_nullable(node: object) -> None:
     """Write OpenAPI 3.0's `nullable` as JSON Schema has it."""
     if isinstance(node, list):
-        for each in node:
+        for each in cast("list[object]", node):
             _allow_nullable(each)
     elif isinstance(node, dict):
         schema = cast("Schema", node)
@@ -51,10 +50,9 @@ def _allow_nullable(node: Any) -> None:
 
 
 @cache
-def _registry() -> Registry[Schema]:
-    return Registry[Schema]().with_resources(
-        (_ROOT + name, Resource(contents=_spec(name), specification=DRAFT202012)) for name in SPECS
-    )
+def _registry() -> Any:
+    resources = [(_ROOT + name, DRAFT202012.create_resource(_spec(name))) for name in SPECS]
+    return cast("Any", Registry)().with_resources(resources)
 
 
 @cache
@@ -125,7 +123,7 @@ def _types(validator: Any, branch: Schema) -> frozenset[str]:
             return inner
     for key in ("oneOf", "anyOf"):
         if key in found:
-            return frozenset().union(*(_types(validator, each) for each in found[key]))
+            return frozenset[str]().union(*(_types(validator, each) for each in found[key]))
     kind = found.get("properties", {}).get("type", {})
     kind = _resolved(validator, kind)
     words = kind.get("enum", [kind["const"]] if "const" in kind else [])
@@ -138,7 +136,10 @@ def _resolved(validator: Any, schema: Schema) -> Schema:
     return schema
 
 
-_Narrowing = extend(Draft202012Validator, {"oneOf": _one_of, "anyOf": _one_of})
+# The stubs have no types for this function.
+_Narrowing: Any = cast("Any", validators).extend(
+    Draft202012Validator, {"oneOf": _one_of, "anyOf": _one_of}
+)
 
 # --- lines -----------------------------------------------------------------------------------------------------------
 

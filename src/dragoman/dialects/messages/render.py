@@ -121,7 +121,7 @@ def _server_header(call: Call, book: LossBook, where: str) -> Block | None:
     if name is None or (call.executor == "gateway" and call.kind == "function"):
         book.note("provider_call", where, call.kind)
         return None
-    header = {"type": "server_tool_use", "id": call_id, "name": name, "input": {}}
+    header: Block = {"type": "server_tool_use", "id": call_id, "name": name, "input": {}}
     return {**header, "caller": DIRECT, **own}
 
 

@@ -507,7 +507,7 @@ def test_part_that_says_nothing_known_is_kept_whole(part: dict[str, object]) -> 
         (ask(messages=[{"role": 1}]), "messages[0].role"),
         (ask(messages=[{"role": "user", "content": 3}]), "messages[0].content"),
         (ask(messages=[{"role": "user", "content": [3]}]), "messages[0].content[0]"),
-        (ask(messages=[{"role": "user", "content": [{}]}]), "messages[0].content[0].type"),
+        (ask(messages=[{"role": "user", "content": [EMPTY]}]), "messages[0].content[0].type"),
         (
             ask(messages=[{"role": "user", "content": [{"type": "text"}]}]),
             "messages[0].content[0].text",

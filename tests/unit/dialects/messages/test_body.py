@@ -390,7 +390,7 @@ def test_media_have_no_block() -> None:
 
 def test_refusal_decides_the_reason() -> None:
     out = json.loads(encode_body(told(Refusal(text="no"))))
-    block = {"type": "text", "text": "no", "citations": []}
+    block: Json = {"type": "text", "text": "no", "citations": []}
     assert (out["content"], out["stop_reason"]) == ([block], "refusal")
 
 
