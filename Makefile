@@ -26,7 +26,7 @@ test: ## run every test
 test-clients: ## tool round trips of real clients (Codex, Claude Code, OpenCode, SDKs, frameworks) through the gateway (npm)
 	@scripts/test-clients
 
-conformance: ## the public conformance suite for MCP clients (npm)
+conformance: ## the public conformance suites for MCP clients and for the endpoints of language models (npm)
 	@scripts/conformance
 
 check: ## formatting, lint, mypy, pyright and the import rules

@@ -22,7 +22,12 @@ FIELDS = frozenset((
     "logit_bias", "prediction", "modalities", "audio", "verbosity", "web_search_options",
     "prompt_cache_key", "prompt_cache_retention", "safety_identifier",
 ))  # fmt: skip
-USAGE = {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18}
+USAGE = {
+    "prompt_tokens": 11,
+    "completion_tokens": 7,
+    "total_tokens": 18,
+    "prompt_tokens_details": {"cached_tokens": 0, "audio_tokens": 0},
+}
 
 
 def read(request: Any) -> Conversation:
@@ -105,6 +110,7 @@ def body(turn: ModelTurn, calls: list[SpokenCall], model: str) -> bytes:
         "role": "assistant",
         "content": turn.text or None,
         "refusal": None,
+        "annotations": [],
     }
     if turn.thinking:
         message["reasoning_content"] = turn.thinking
@@ -113,7 +119,11 @@ def body(turn: ModelTurn, calls: list[SpokenCall], model: str) -> bytes:
     finish = "tool_calls" if calls else "stop"
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish}
     head = {"id": "chatcmpl-1", "object": "chat.completion", "created": 1700000000, "model": model}
-    return json.dumps({**head, "choices": [choice], "usage": USAGE}).encode()
+    return json.dumps({**head, "choices": [choice], "usage": _usage(turn)}).encode()
+
+
+def _usage(turn: ModelTurn) -> dict[str, Any]:
+    return {**USAGE, "completion_tokens_details": {"reasoning_tokens": 3 if turn.thinking else 0}}
 
 
 def _whole(call: SpokenCall) -> dict[str, Any]:
@@ -149,7 +159,7 @@ def stream(turn: ModelTurn, calls: list[SpokenCall], model: str) -> Iterator[tup
             delta = {"index": index, call.tool.kind: {key: piece}}
             yield "input", chunk({"tool_calls": [delta]})
     yield "end", chunk({}, "tool_calls" if calls else "stop")
-    yield "end", _frame({**head, "choices": [], "usage": USAGE})
+    yield "end", _frame({**head, "choices": [], "usage": _usage(turn)})
     yield "end", b"data: [DONE]\n\n"
 
 

@@ -36,8 +36,21 @@ USAGE = {
     "input_tokens": 11,
     "cache_creation_input_tokens": 0,
     "cache_read_input_tokens": 0,
+    "cache_creation": {"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 0},
     "output_tokens": 7,
+    "output_tokens_details": None,
+    "server_tool_use": None,
+    "service_tier": "standard",
+    "inference_geo": "global",
 }
+END_USAGE = {
+    "input_tokens": 11,
+    "cache_creation_input_tokens": 0,
+    "cache_read_input_tokens": 0,
+    "output_tokens": 7,
+    "server_tool_use": None,
+}
+NO_STOP = {"stop_reason": None, "stop_sequence": None, "stop_details": None, "container": None}
 MAX_USER = 256
 
 
@@ -160,16 +173,21 @@ def body(turn: ModelTurn, calls: list[SpokenCall], model: str) -> bytes:
         }
         blocks.append(json.dumps(thinking))
     if turn.text:
-        blocks.append(json.dumps({"type": "text", "text": turn.text}))
+        blocks.append(json.dumps({"type": "text", "text": turn.text, "citations": []}))
     for call in calls:
         # The input is spliced in as it is, so that number spellings and escapes are those of the script.
         head = json.dumps({"type": "tool_use", "id": call.id, "name": call.tool.name})
-        blocks.append(f'{head[:-1]}, "input": {call.input}}}')
+        blocks.append(f'{head[:-1]}, "input": {call.input}, "caller": {{"type": "direct"}}}}')
     content = f"[{', '.join(blocks)}]"
     finish = "tool_use" if calls else "end_turn"
-    rest = {"stop_reason": finish, "stop_sequence": None, "usage": USAGE}
+    usage = {**USAGE, "output_tokens_details": _details(turn)}
+    rest = {**NO_STOP, "stop_reason": finish, "usage": usage}
     head = json.dumps({"id": "msg_1", "type": "message", "role": "assistant", "model": model})
     return f'{head[:-1]}, "content": {content}, {json.dumps(rest)[1:]}'.encode()
+
+
+def _details(turn: ModelTurn) -> dict[str, int]:
+    return {"thinking_tokens": 3 if turn.thinking else 0}
 
 
 def stream(turn: ModelTurn, calls: list[SpokenCall], model: str) -> Iterator[tuple[str, bytes]]:
@@ -180,8 +198,7 @@ def stream(turn: ModelTurn, calls: list[SpokenCall], model: str) -> Iterator[tup
         "role": "assistant",
         "model": model,
         "content": [],
-        "stop_reason": None,
-        "stop_sequence": None,
+        **NO_STOP,
         "usage": {**USAGE, "output_tokens": 1},
     }
     yield "start", _frame({"type": "message_start", "message": message})
@@ -198,21 +215,22 @@ def stream(turn: ModelTurn, calls: list[SpokenCall], model: str) -> Iterator[tup
         yield "thinking", _frame({"type": "content_block_stop", "index": index})
         index += 1
     if turn.text:
-        yield "start", _open(index, {"type": "text", "text": ""})
+        yield "start", _open(index, {"type": "text", "text": "", "citations": []})
         for piece in pieces(turn.text):
             yield "text", _delta(index, {"type": "text_delta", "text": piece})
         yield "text", _frame({"type": "content_block_stop", "index": index})
         index += 1
     for call in calls:
         block: Any = {"type": "tool_use", "id": call.id, "name": call.tool.name, "input": {}}
-        yield "call", _open(index, block)
+        yield "call", _open(index, {**block, "caller": {"type": "direct"}})
         yield "call", _delta(index, {"type": "input_json_delta", "partial_json": ""})
         for piece in pieces(call.input):
             yield "input", _delta(index, {"type": "input_json_delta", "partial_json": piece})
         yield "stop", _frame({"type": "content_block_stop", "index": index})
         index += 1
-    delta = {"stop_reason": "tool_use" if calls else "end_turn", "stop_sequence": None}
-    yield "end", _frame({"type": "message_delta", "delta": delta, "usage": {"output_tokens": 7}})
+    delta = {**NO_STOP, "stop_reason": "tool_use" if calls else "end_turn"}
+    usage = {**END_USAGE, "output_tokens_details": _details(turn)}
+    yield "end", _frame({"type": "message_delta", "delta": delta, "usage": usage})
     yield "end", _frame({"type": "message_stop"})
 
 

@@ -39,9 +39,9 @@ USAGE = {
     "input_tokens": 11,
     "input_tokens_details": {"cached_tokens": 0},
     "output_tokens": 7,
-    "output_tokens_details": {"reasoning_tokens": 0},
     "total_tokens": 18,
 }
+NOTHING = ModelTurn()
 
 
 def read(request: Any) -> Conversation:
@@ -143,30 +143,44 @@ def _text(seen: Conversation, where: str, output: Any) -> str:
     return "".join(part.get("text", "") for part in output or ())
 
 
-def _response(model: str, status: str, output: list[Any]) -> dict[str, Any]:
+def _response(
+    model: str, status: str, output: list[Any], turn: ModelTurn = NOTHING
+) -> dict[str, Any]:
+    is_over = status == "completed"
+    details = {"reasoning_tokens": 3 if turn.thinking else 0}
+    # A model shows a summary of its thinking to those who asked for one.
+    asked = {"effort": "low", "summary": "detailed"}
     return {
         "id": "resp_1",
         "object": "response",
         "created_at": 1700000000,
+        "completed_at": 1700000001 if is_over else None,
         "status": status,
         "background": False,
         "error": None,
+        "frequency_penalty": 0.0,
         "incomplete_details": None,
         "instructions": None,
         "max_output_tokens": None,
+        "max_tool_calls": None,
         "model": model,
         "output": output,
         "parallel_tool_calls": True,
+        "presence_penalty": 0.0,
         "previous_response_id": None,
-        "reasoning": {"effort": None, "summary": None},
+        "prompt_cache_key": None,
+        "reasoning": asked if turn.thinking else {"effort": None, "summary": None},
+        "safety_identifier": None,
+        "service_tier": "default",
         "store": False,
         "temperature": 1.0,
-        "text": {"format": {"type": "text"}},
+        "text": {"format": {"type": "text"}, "verbosity": "medium"},
         "tool_choice": "auto",
         "tools": [],
+        "top_logprobs": 0,
         "top_p": 1.0,
         "truncation": "disabled",
-        "usage": USAGE if status == "completed" else None,
+        "usage": {**USAGE, "output_tokens_details": details} if is_over else None,
         "user": None,
         "metadata": {},
     }
@@ -217,7 +231,7 @@ def _search(call: SpokenCall) -> dict[str, Any]:
 
 
 def body(turn: ModelTurn, calls: list[SpokenCall], model: str) -> bytes:
-    return json.dumps(_response(model, "completed", [*_items(turn, calls)])).encode()
+    return json.dumps(_response(model, "completed", [*_items(turn, calls)], turn)).encode()
 
 
 def stream(turn: ModelTurn, calls: list[SpokenCall], model: str) -> Iterator[tuple[str, bytes]]:
@@ -225,7 +239,7 @@ def stream(turn: ModelTurn, calls: list[SpokenCall], model: str) -> Iterator[tup
     items = _items(turn, calls)
     events: list[tuple[str, dict[str, Any]]] = []
     for name in ("response.created", "response.in_progress"):
-        response = _response(model, "in_progress", [])
+        response = _response(model, "in_progress", [], turn)
         events.append(("start", {"type": name, "response": response}))
     for index, item in enumerate(items):
         place = {"output_index": index, "item_id": item["id"]}
@@ -234,7 +248,7 @@ def stream(turn: ModelTurn, calls: list[SpokenCall], model: str) -> Iterator[tup
         events += [(word, {**event, **place}) for word, event in _inside(item)]
         done = {"type": "response.output_item.done", "output_index": index, "item": item}
         events.append(("stop", done))
-    response = _response(model, "completed", [*items])
+    response = _response(model, "completed", [*items], turn)
     events.append(("end", {"type": "response.completed", "response": response}))
     for number, (word, event) in enumerate(events):
         yield word, _frame({**event, "sequence_number": number})

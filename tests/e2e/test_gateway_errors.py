@@ -2,6 +2,8 @@
 
 import json
 import socket
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -9,9 +11,11 @@ import anthropic
 import openai
 import pytest
 
+from dragoman.config.settings import ServerSettings, Settings
 from dragoman.testing import ScriptedReply, json_reply, sse
+from gateway_harness import running_gateway
 from sdk_clients import DOORS, Offered, anthropic_client, conversation, openai_client
-from stage import UPSTREAM_KEY, Stage, running_stage
+from stage import PATHS, UPSTREAM_KEY, Stage, running_stage
 from vendor_errors import ANTHROPIC_TYPES, STATUSES, error_body, failure_frame
 from vendor_wire import Answer, Said, Tool, body_bytes, stream
 
@@ -340,3 +344,118 @@ def test_a_body_that_is_cut_is_an_error(stage: Stage, door: str, dialect: str) -
         asking.ask("create")
     error: Any = caught.value
     assert error.status_code == 502
+
+
+# --- requests that the vendors refuse ---------------------------------------------------------------------------------
+
+SAID = [{"role": "user", "content": "hi"}]
+CALL = {"type": "function", "function": {"name": "f"}}
+GOOD: dict[str, dict[str, Any]] = {
+    "chat": {"model": "rehearsal", "messages": SAID},
+    "messages": {"model": "rehearsal", "messages": SAID, "max_tokens": 10},
+}
+MISSING = object()
+WRONG: dict[str, list[tuple[dict[str, Any], str]]] = {
+    "chat": [
+        ({"model": MISSING}, "model"),
+        ({"model": None}, "model"),
+        ({"model": ""}, "model"),
+        ({"model": 5}, "model"),
+        ({"messages": MISSING}, "messages"),
+        ({"messages": []}, "messages"),
+        ({"messages": "hi"}, "messages"),
+        ({"messages": [{"content": "hi"}]}, "messages[0].role"),
+        ({"messages": [{"role": "user", "content": 5}]}, "messages[0].content"),
+        ({"temperature": "hot"}, "temperature"),
+        ({"max_tokens": "5"}, "max_tokens"),
+        ({"stream": "yes"}, "stream"),
+        ({"tools": {}}, "tools"),
+        ({"tools": [{"type": "function"}]}, "tools[0].function.name"),
+        ({"tools": [CALL], "tool_choice": "some"}, "tool_choice"),
+        ({"metadata": 5}, "metadata"),
+    ],
+    "messages": [
+        ({"model": MISSING}, "model"),
+        ({"model": None}, "model"),
+        ({"model": 5}, "model"),
+        ({"max_tokens": MISSING}, "max_tokens"),
+        ({"max_tokens": None}, "max_tokens"),
+        ({"max_tokens": "5"}, "max_tokens"),
+        ({"max_tokens": -1}, "max_tokens"),
+        ({"messages": MISSING}, "messages"),
+        ({"messages": []}, "messages"),
+        ({"messages": [{"role": "robot", "content": "hi"}]}, "messages.0.role"),
+        ({"messages": [{"role": "user", "content": 5}]}, "messages.0.content"),
+        ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "messages.0.content.0"),
+        ({"system": 5}, "system"),
+        ({"tools": {}}, "tools"),
+        ({"tools": [{"input_schema": {}}]}, "tools.0.name"),
+        ({"tool_choice": "auto"}, "tool_choice"),
+    ],
+}
+
+
+def posted(url: str, door: str, fields: dict[str, Any]) -> tuple[int, Any]:
+    known = {name: value for name, value in fields.items() if value is not MISSING}
+    request = urllib.request.Request(
+        f"{url}{PATHS[door]}", json.dumps(known).encode(), {"content-type": "application/json"}
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=30) as response:
+            return response.status, json.loads(response.read())
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, {**json.loads(error.read()), "header": error.headers["request-id"]}
+
+
+@pytest.fixture(scope="module")
+def rehearsing() -> Iterator[str]:
+    with running_gateway(Settings(server=ServerSettings(shutdown_grace=0.3))) as gateway:
+        yield gateway.url
+
+
+@pytest.mark.parametrize(
+    ("door", "wrong", "param"),
+    [(door, wrong, param) for door, cases in WRONG.items() for wrong, param in cases],
+)
+def test_a_wrong_request_is_refused_in_the_words_of_the_door(
+    rehearsing: str, door: str, wrong: dict[str, Any], param: str
+) -> None:
+    status, body = posted(rehearsing, door, {**GOOD[door], **wrong})
+    assert status == 400
+    error = body["error"]
+    assert error["message"].startswith(param)
+    assert "expected" in error["message"]
+    if door == "messages":
+        assert (body["type"], error["type"]) == ("error", "invalid_request_error")
+        assert body["request_id"] == body["header"]
+    else:
+        assert error.keys() == {"message", "type", "param", "code"}
+        assert (error["type"], error["param"]) == ("invalid_request_error", param)
+
+
+# Claude Code offers no tools with `[]`; others send options that they leave open as null.
+REAL: dict[str, list[dict[str, Any]]] = {
+    "chat": [{"tools": []}, {"temperature": None, "tools": None}, {"max_tokens": -1}],
+    "messages": [{"tools": []}, {"system": [], "metadata": None}, {"max_tokens": 0}],
+}
+
+
+@pytest.mark.parametrize(
+    ("door", "more"), [(door, more) for door, cases in REAL.items() for more in cases]
+)
+def test_what_real_clients_send_is_not_refused(
+    rehearsing: str, door: str, more: dict[str, Any]
+) -> None:
+    assert posted(rehearsing, door, {**GOOD[door], **more})[0] == 200
+
+
+def test_tokens_are_counted_without_a_limit(rehearsing: str) -> None:
+    fields = {"model": "rehearsal", "messages": SAID}
+    request = urllib.request.Request(
+        f"{rehearsing}/v1/messages/count_tokens",
+        json.dumps(fields).encode(),
+        {"content-type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=30) as response:
+        assert json.loads(response.read())["input_tokens"] > 0

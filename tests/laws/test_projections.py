@@ -23,7 +23,7 @@ law = settings(max_examples=100 * ROUNDS, deadline=None, derandomize=True)
 DOORS = {
     "chat": doors.check_chat,
     "responses": doors.check_responses,
-    "messages": doors.check_messages,
+    "messages": doors.check_own_messages,
 }
 
 CARRIED = {"chat": {"output_media", "stop_sequence"}, "messages": {"invalid_input"}}

@@ -64,9 +64,16 @@ DEMANDED: Mapping[str, frozenset[str]] = {
             *("cache_write_tokens", "logprobs", "annotations", "status", "id", "item_id"),
         }
     ),
-    "messages": frozenset({"role", "model", "id"}),
+    "messages": frozenset(
+        {
+            *("role", "model", "id", "caller", "citations"),
+            # counts, and how they were made
+            *("cache_creation_input_tokens", "cache_read_input_tokens", "cache_creation"),
+            "service_tier",
+        }
+    ),
 }
-"""Fields that the SDK's types demand: filled in where a server, or a small test stream, leaves them out."""
+"""Fields that the vendor's schema demands: filled in where a server, or a small test stream, leaves them out."""
 
 CARRIED = {"stop_sequence", "output_media"}
 

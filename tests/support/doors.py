@@ -15,7 +15,7 @@ from openai.types.chat import ChatCompletionChunk
 from openai.types.responses import ResponseStreamEvent
 from pydantic import BaseModel
 
-__all__ = ("check_chat", "check_messages", "check_responses", "payloads")
+__all__ = ("check_chat", "check_messages", "check_own_messages", "check_responses", "payloads")
 
 LINE_SEPARATORS = ("\u0085", "\u2028", "\u2029")
 CHAT_FINISHES = {"stop", "length", "tool_calls", "content_filter", "function_call"}
@@ -341,6 +341,46 @@ def _message_model(payload: Mapping[str, Any]) -> type[BaseModel]:
     if payload.get("content_block", {}).get("type") in BETA_BLOCKS:
         return BetaRawContentBlockStartEvent
     return MESSAGE_EVENTS[payload["type"]]
+
+
+MESSAGE_FIELDS = {
+    *("id", "type", "role", "model", "content", "usage"),
+    *("stop_reason", "stop_sequence", "stop_details", "container"),
+}
+END_FIELDS = {"stop_reason", "stop_sequence", "stop_details", "container"}
+COUNTS = {
+    *("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens"),
+    *("output_tokens_details", "server_tool_use"),
+}
+MESSAGE_COUNTS = COUNTS | {"cache_creation", "service_tier", "inference_geo"}
+BLOCK_FIELDS = {
+    "text": {"text", "citations"},
+    "thinking": {"thinking", "signature"},
+    "tool_use": {"id", "name", "input", "caller"},
+    "server_tool_use": {"id", "name", "input", "caller"},
+    "web_search_tool_result": {"tool_use_id", "content", "caller"},
+    "web_fetch_tool_result": {"tool_use_id", "content", "caller"},
+}
+
+
+def check_own_messages(stream: bytes) -> None:
+    """What the vendor's schema requires, null or not, of a stream that we write. SDKs, and so relayed streams, may lack it."""
+    check_messages(stream)
+    for _, payload in payloads(stream):
+        match payload["type"]:
+            case "message_start":
+                assert payload["message"].keys() >= MESSAGE_FIELDS
+                assert payload["message"]["usage"].keys() >= MESSAGE_COUNTS
+            case "content_block_start":
+                block = payload["content_block"]
+                assert block.keys() >= BLOCK_FIELDS.get(block["type"], set())
+            case "message_delta":
+                assert payload["delta"].keys() >= END_FIELDS
+                assert payload["usage"].keys() >= COUNTS
+            case "error":
+                assert "request_id" in payload
+            case _:
+                pass
 
 
 def check_messages(stream: bytes) -> None:

@@ -17,7 +17,11 @@ from dragoman.model.parts import Call, Part
 from strategies import rechunk
 
 __all__ = (
+    "END_USAGE",
+    "MESSAGE",
     "START",
+    "STOP",
+    "USAGE",
     "answer",
     "block_delta",
     "block_start",
@@ -76,24 +80,49 @@ def tool_use(index: object, call_id: str = "toolu_a", name: str = "f", **fields:
     )
 
 
+USAGE: dict[str, Any] = {
+    "input_tokens": 10,
+    "cache_creation_input_tokens": 0,
+    "cache_read_input_tokens": 0,
+    "cache_creation": {"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 0},
+    "output_tokens": 1,
+    "output_tokens_details": None,
+    "server_tool_use": None,
+    "service_tier": "standard",
+    "inference_geo": None,
+}
+END_USAGE: dict[str, Any] = {
+    "input_tokens": None,
+    "cache_creation_input_tokens": None,
+    "cache_read_input_tokens": None,
+    "output_tokens": 5,
+    "output_tokens_details": None,
+    "server_tool_use": None,
+}
+STOP: dict[str, Any] = {
+    "stop_reason": None,
+    "stop_sequence": None,
+    "stop_details": None,
+    "container": None,
+}
 MESSAGE: dict[str, Any] = {
     "id": "msg_1",
     "type": "message",
     "role": "assistant",
     "model": "claude",
     "content": [],
-    "stop_reason": None,
-    "stop_sequence": None,
-    "usage": {"input_tokens": 10, "output_tokens": 1},
+    **STOP,
+    "usage": USAGE,
 }
+"""With all fields of the vendor's schema."""
 START = event("message_start", message=MESSAGE)
 
 
 def end(reason: str | None = "end_turn", **delta: object) -> bytes:
     stop = event(
         "message_delta",
-        delta={"stop_reason": reason, "stop_sequence": None, **delta},
-        usage={"output_tokens": 5},
+        delta={**STOP, "stop_reason": reason, **delta},
+        usage=END_USAGE,
     )
     return stop + event("message_stop")
 

@@ -126,8 +126,8 @@ def _usage(usage: Usage | None, book: Book) -> Usage:
     return Usage(
         input=usage.input or 0,
         output=usage.output or 0,
-        cached=usage.cached,
-        cache_write=usage.cache_write,
+        cached=usage.cached or 0,
+        cache_write=usage.cache_write or 0,
         reasoning=usage.reasoning,
         extra=book.own(usage.extra),
     )

@@ -276,10 +276,12 @@ def ask_text(fields: Fields, key: str, where: str = "") -> str | None:
     refuse(_path(where, key), "a string", value)
 
 
-def ask_raw(fields: Fields, key: str, _where: str = "") -> Raw | None:
-    """Any value, raw."""
+def ask_raw_object(fields: Fields, key: str, where: str = "") -> Raw | None:
+    """An object, raw."""
     value = fields.get(key)
-    return value if is_present(value) else None
+    if not is_present(value):
+        return None
+    return value if is_object(value) else refuse(_path(where, key), "an object", value)
 
 
 def need_text(

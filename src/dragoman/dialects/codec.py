@@ -52,7 +52,11 @@ class EncodeContext(Struct, frozen=True, kw_only=True):
     """What an encoder must know that events do not contain.
 
     model: the name the client asked for; replaces the upstream's. created: used when the upstream sent no time.
+    asked_model: Chat and Messages: the same name, for an upstream that reports none.
+    service_tier: Chat only: the tier the client asked for, which the answer repeats.
     include_usage: Chat sends usage only on request. profile: Responses' `required_action` variant.
+    mints_id: Chat only: the client gets a minted id even if the upstream sent an id, because it is another dialect's.
+    request_id: Messages only: the id of the client's request, which error events show.
     legacy_functions: Chat's `function_call` instead of `tool_calls`, for clients that sent `functions`.
     last_comment: Chat only: called when a stream is complete; returns a comment to send just before `[DONE]`.
     response_id: the id that the client gets; empty: the upstream's id, or a minted id.
@@ -63,8 +67,12 @@ class EncodeContext(Struct, frozen=True, kw_only=True):
     """
 
     model: str | None = None
+    asked_model: str = ""
     created: int = 0
     seed: str = ""
+    mints_id: bool = False
+    request_id: str | None = None
+    service_tier: str | None = None
     include_usage: bool = True
     profile: Literal["default", "required_action"] = "default"
     legacy_functions: bool = False
@@ -219,13 +227,17 @@ class UpstreamCodec(Struct, frozen=True, kw_only=True):
 
 
 class Codec(UpstreamCodec, frozen=True, kw_only=True):
-    """A dialect that clients speak too: also reads requests, and writes answers and errors."""
+    """A dialect that clients speak too: also reads requests, and writes answers and errors.
+
+    `check_request` refuses a request that lacks what only an answer needs; other operations take the same request without.
+    """
 
     encoder: Callable[[EncodeContext], StreamEncoder]
     check: Callable[[EncodeContext], FrameCheck]
     write_body: Callable[[Outcome, EncodeContext, LossBook], bytes]
     is_usable_body: Callable[[bytes, EncodeContext], bool]
     decode_request: Callable[[bytes], Request]
+    check_request: Callable[[Request], None] | None = None
     pair_turns: Callable[[Request], tuple[tuple[Turn, ...], tuple[Repair, ...]]]
     encode_error: Callable[[ErrorInfo], bytes]
 

@@ -51,6 +51,7 @@ CODECS: Mapping[str, Codec] = {
         write_body=messages.write_body,
         is_usable_body=messages.is_usable_body,
         decode_request=messages.decode_request,
+        check_request=messages.check_request,
         encode_request=messages.encode_request,
         pair_turns=messages.pair_turns,
         decode_error=messages.decode_error,

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from dragoman.config.settings import OPENAI_HOST, Route, Settings, UpstreamSettings, split_fallback
+from dragoman.core.fields import refuse
 from dragoman.errors import ConfigError, RequestRefused
 from dragoman.gateway.targets import AttemptTarget, target_of
 from dragoman.model.parts import Dialect
@@ -56,8 +57,10 @@ class Router:
         """The upstreams for a model, at least one.
 
         Raises:
-            RequestRefused: no route takes this model (404, code `model_not_found`).
+            RequestRefused: the request names no model (400), or one that no route takes (404, code `model_not_found`).
         """
+        if not model:
+            refuse("model", "the name of a model", None)
         route = self._route(model)
         if route is not None:
             return _candidates(route, model)

@@ -91,7 +91,10 @@ class Limits(Struct, frozen=True, gc=False, kw_only=True):
 
 
 class ErrorInfo(Struct, frozen=True, gc=False, kw_only=True):
-    """One error, independent of dialects. `raw` is the provider's error object, exact in `dialect` only."""
+    """One error, independent of dialects. `raw` is the provider's error object, exact in `dialect` only.
+
+    request_id: the id of the client's request, which some dialects show with the error.
+    """
 
     kind: ErrorKind
     message: str
@@ -101,6 +104,7 @@ class ErrorInfo(Struct, frozen=True, gc=False, kw_only=True):
     retry_after: float | None = None
     dialect: str | None = None
     raw: Raw | None = None
+    request_id: str | None = None
 
 
 class Problem(Struct, frozen=True, gc=False):

@@ -18,7 +18,7 @@ from dragoman.core.failures import error_info, status_of
 from dragoman.core.ids import NOISE_BITS, number_of
 from dragoman.core.secrets import HIDDEN
 from dragoman.dialects.codec import EncodeContext
-from dragoman.dialects.messages import THREADS_UNSUPPORTED, asks_for_thread
+from dragoman.dialects.messages import asks_for_thread, threads_unsupported
 from dragoman.dialects.translate import TranslatedBody
 from dragoman.errors import GatewayError
 from dragoman.gateway.answer import AnswerWriter, failed_stream, settle
@@ -173,7 +173,7 @@ class Exchange:
                 await self._continue(continuing)
             del continuing
             if self._door.dialect == "messages" and self._is_thread():
-                await settle(self.client.respond(400, THREADS_UNSUPPORTED))
+                await settle(self.client.respond(400, threads_unsupported(self.request_id)))
                 return
             targets = gateway.upstreams.targets(self._door.dialect, self.record.model)
             if gateway.hosted_servers is not None and await self._host(gateway.hosted_servers):
@@ -237,7 +237,11 @@ class Exchange:
 
     def _decode(self, body: bytes) -> Request:
         self._check_body(body)
-        return self._door.codec.decode_request(body)
+        codec = self._door.codec
+        request = codec.decode_request(body)
+        if codec.check_request is not None:
+            codec.check_request(request)
+        return request
 
     def _note_request(self, body: bytes, request: Request) -> Awaitable[Continuation] | None:
         self.record.model = request.model
@@ -480,6 +484,7 @@ class Exchange:
                 stream = failed_stream(self._door.dialect, error, context)
                 await settle(client.finish(stream))
                 return
+        error = structs.replace(error, request_id=self.request_id)
         body = self._door.codec.encode_error(error)
         extra = (*headers, *limits, *error_headers(error, limits))
         await settle(client.respond(status_of(error), body, extra))

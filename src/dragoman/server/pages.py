@@ -7,6 +7,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
+from msgspec import structs
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.routing import Route
@@ -196,8 +197,10 @@ class Pages:
         return response
 
     def _error(self, request: HttpRequest, error: ErrorInfo, headers: Headers = ()) -> Response:
+        request_id = self._gateway.mint_request_id(dict(request.scope["headers"]))
+        error = structs.replace(error, request_id=request_id)
         response = _json(status_of(error), self._door(request).codec.encode_error(error))
-        self._add_headers(request, response)
+        self._add_headers(request, response, request_id)
         _set_headers(response, (*headers, *error_headers(error)))
         return response
 
@@ -209,9 +212,11 @@ class Pages:
             return next(door for door in DOORS.values() if door.dialect == wanted)
         return door_of_path(path)
 
-    def _add_headers(self, request: HttpRequest, response: Response) -> None:
+    def _add_headers(
+        self, request: HttpRequest, response: Response, request_id: str | None = None
+    ) -> None:
         headers = request.scope["headers"]
-        request_id = self._gateway.mint_request_id(dict(headers))
+        request_id = request_id or self._gateway.mint_request_id(dict(headers))
         door = self._door(request)
         _set_headers(response, self._gateway.response_headers(door, request_id, headers))
 

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from msgspec.structs import replace
 
 from dragoman.core.fold import unfold
 from dragoman.core.losses import LossBook
@@ -53,3 +54,19 @@ def test_what_a_response_continues_is_emitted_with_it(is_plain: bool) -> None:
     stream = encoder.encode_all(unfold(answer)) + encoder.close()
     assert stream.count(b'"previous_response_id":"resp_before"') == 3
     assert b'"previous_response_id":null' not in stream
+
+
+@pytest.mark.parametrize("is_plain", [True, False])
+@pytest.mark.parametrize("door", ["chat", "messages"])
+def test_the_model_asked_for_stands_in_for_one_that_the_upstream_does_not_name(
+    door: str, is_plain: bool
+) -> None:
+    context = EncodeContext(asked_model="mine", seed="x")
+    answer = outcome(is_plain=is_plain)
+    codec = CODECS[door]
+    assert json.loads(codec.write_body(answer, context, LossBook(codec.losses)))["model"] == "mine"
+    encoder = make_encoder(door, context)
+    assert b'"model":"mine"' in encoder.encode_all(unfold(answer)) + encoder.close()
+    named = replace(answer, model="theirs")
+    written = codec.write_body(named, context, LossBook(codec.losses))
+    assert json.loads(written)["model"] == "theirs"

@@ -41,7 +41,14 @@ def test_a_glob_is_matched_whole_and_by_case() -> None:
     ]
 
 
-@pytest.mark.parametrize("model", ["two\nlines", "", "modell-ü", "x" * 10_000])
+def test_a_request_that_names_no_model_is_refused() -> None:
+    router = Router(settings(Route(model="*", upstream="local")))
+    with pytest.raises(RequestRefused, match="model: expected the name of a model") as refused:
+        router.candidates("")
+    assert (refused.value.param, refused.value.code) == ("model", "missing_field")
+
+
+@pytest.mark.parametrize("model", ["two\nlines", "modell-ü", "x" * 10_000])
 def test_a_star_takes_any_name(model: str) -> None:
     assert Router(settings(Route(model="*", upstream="local"))).candidates(model) == (
         Candidate("local", model),

@@ -24,6 +24,7 @@ from dragoman.dialects.chat.content import (
     write_audio,
     write_image,
 )
+from dragoman.dialects.chat.encode import answer_id, answer_tier
 from dragoman.dialects.chat.errors import encode_error
 from dragoman.dialects.chat.losses import note_extra, note_foreign
 from dragoman.dialects.chat.usage import read_usage, write_usage
@@ -106,7 +107,7 @@ def write_typed(outcome: Outcome, context: EncodeContext, book: LossBook) -> byt
                 book.note("seal", "choice 0")
     content = "".join(texts) if texts or not calls else None
     thought = "".join(thoughts) or None
-    message = WrittenMessage("assistant", content, None, thought, calls or None)
+    message = WrittenMessage("assistant", content, None, (), thought, calls or None)
     usage = outcome.usage
     if usage is not None and usage.extra is not None:
         note_foreign(book, usage.extra, "usage")
@@ -115,12 +116,13 @@ def write_typed(outcome: Outcome, context: EncodeContext, book: LossBook) -> byt
     note_extra(book, outcome.completed_extra, "answer")
     return dumps_document(
         WrittenBody(
-            outcome.response_id or Minter(context.seed)("chatcmpl-"),
+            answer_id(outcome.response_id, context, Minter(context.seed)),
             "chat.completion",
             context.created if outcome.created is None else outcome.created,
-            context.model or outcome.model,
+            context.model or outcome.model or context.asked_model,
             (WrittenChoice(0, message, None, outcome.choices[0].finish or "stop"),),
             None if usage is None else write_usage(usage),
+            answer_tier(context),
         )
     )
 
@@ -134,15 +136,18 @@ def write_body(outcome: Outcome, context: EncodeContext, book: LossBook) -> byte
     if error is not None:
         return encode_error(error)
     body: dict[str, object] = {
-        "id": outcome.response_id or Minter(context.seed)("chatcmpl-"),
+        "id": answer_id(outcome.response_id, context, Minter(context.seed)),
         "object": "chat.completion",
         "created": context.created if outcome.created is None else outcome.created,
-        "model": context.model or outcome.model,
+        "model": context.model or outcome.model or context.asked_model,
         "choices": [_Message(choice, context, book).write() for choice in outcome.choices],
     }
     if outcome.usage is not None:
         body["usage"] = write_usage(outcome.usage)
         note_foreign(book, outcome.usage.extra, "usage")
+    tier = answer_tier(context)
+    if tier is not None:
+        body["service_tier"] = tier
     note_foreign(book, outcome.started_extra, "answer")
     note_extra(book, outcome.completed_extra, "answer")
     if outcome.limits is not None:
@@ -271,6 +276,7 @@ class _Message:
             "role": "assistant",
             "content": self._content(),
             "refusal": "".join(self._refusals) or None,
+            "annotations": self._annotations,
             **self._fields,
         }
         thoughts = "".join(self._thoughts)
@@ -279,8 +285,6 @@ class _Message:
                 (name for name in REASONING_FIELDS if name in message), "reasoning_content"
             )
             message[field] = thoughts
-        if self._annotations:
-            message["annotations"] = self._annotations
         if self._images:
             message["images"] = self._images
         if self._calls and self._legacy:

@@ -358,6 +358,17 @@ def refuse(event: Event, reason: str) -> Never:
     raise LocalProtocolError(f"{type(event).__name__} cannot be written: {reason}")
 
 
+def answer_id(upstream_id: str, context: EncodeContext, mint: Minter) -> str:
+    """Return the id of an answer."""
+    return upstream_id if upstream_id and not context.mints_id else mint("chatcmpl-")
+
+
+def answer_tier(context: EncodeContext) -> str | None:
+    """Return the service tier of an answer whose upstream reported none: the tier that the client asked for."""
+    # `auto` leaves the choice to the server and is never the tier that served a request.
+    return "default" if context.service_tier == "auto" else context.service_tier
+
+
 _NO_CONTEXT = EncodeContext()
 _DONE = b"data: [DONE]\n\n"
 
@@ -424,12 +435,14 @@ class ChatEncoder:
         # first choice, as Azure does.
         small = {name: raw for name, raw in extra.items() if bytes(raw)[:1] not in (b"{", b"[")}
         large = {name: raw for name, raw in extra.items() if name not in small}
+        tier = answer_tier(self._context)
         self._parts.envelope = ChunkEnvelope(
             {
-                "id": event.response_id or self._mint("chatcmpl-"),
+                "id": answer_id(event.response_id, self._context, self._mint),
                 "object": "chat.completion.chunk",
                 "created": self._context.created if event.created is None else event.created,
-                "model": self._context.model or event.model,
+                "model": self._context.model or event.model or self._context.asked_model,
+                **({} if tier is None else {"service_tier": tier}),
                 **small,
             }
         )

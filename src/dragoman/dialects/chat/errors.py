@@ -9,7 +9,16 @@ from collections.abc import Mapping
 
 from dragoman._json import Raw, as_object, dumps
 from dragoman.core.failures import MAX_EXCERPT, kind_of_status
-from dragoman.core.fields import first_text, present, read_fragment, read_int, read_present
+from dragoman.core.fields import (
+    NULL,
+    first_text,
+    present,
+    read_fragment,
+    read_int,
+    read_object,
+    read_present,
+    without,
+)
 from dragoman.errors import MalformedJson
 from dragoman.model.outcome import ErrorInfo, ErrorKind
 
@@ -74,20 +83,22 @@ _SERVER_SIDE = ("server", "internal", "unavailable", "upstream", "provider", "ov
 
 
 def encode_error(info: ErrorInfo) -> bytes:
-    """Return the body (or the data of an error chunk) for an error. A Chat upstream's own error object is kept."""
-    if info.dialect == "chat" and read_fragment(read_present(info.raw).get("message")):
-        return dumps({"error": info.raw})
+    """Return the body (or the data of an error chunk) for an error.
+
+    A Chat upstream's own error object is kept, with what imitators leave out: type, param, and a code that is a string.
+    """
     kind, code = _SPELLINGS[info.kind]
-    return dumps(
-        {
-            "error": {
-                "message": info.message,
-                "type": kind,
-                "param": info.param,
-                "code": info.code or code,
-            }
-        }
-    )
+    error: dict[str, object] = {
+        "message": info.message,
+        "type": kind,
+        "param": info.param,
+        "code": info.code or code,
+    }
+    own = read_object(info.raw) if info.dialect == "chat" else {}
+    if read_fragment(own.get("message")):
+        is_word = "code" in own and (own["code"] == NULL or read_fragment(own["code"]) is not None)
+        error |= own if is_word else without(own, ("code",))
+    return dumps({"error": error})
 
 
 def decode_error(data: bytes, status: int | None = None) -> ErrorInfo:

@@ -515,10 +515,21 @@ def _read_content(fields: Fields, path: str) -> tuple[ContentPart, ...]:
         if text is not None:
             parts.append(Text(text=text))
         elif is_object(item):
-            parts.append(read_part(item))
+            part = read_part(item)
+            if isinstance(part, Opaque):
+                _check_entry(part, f"{path}.content[{index}]")
+            parts.append(part)
         else:
             refuse(f"{path}.content[{index}]", "an object", item)
     return tuple(parts)
+
+
+def _check_entry(entry: Opaque, path: str) -> None:
+    """Refuse an entry of a content list that no server understands: one without a type, and a text without its text."""
+    if not entry.type:
+        refuse(f"{path}.type", "a string", read_present(entry.raw).get("type"))
+    if entry.type == "text":
+        refuse(f"{path}.text", "a string", read_present(entry.raw).get("text"))
 
 
 def _read_reasoning(fields: Fields) -> tuple[Reasoning, ...]:

@@ -478,6 +478,7 @@ class WrittenMessage(Struct, gc=False, omit_defaults=True):
     role: str
     content: str | None
     refusal: None
+    annotations: tuple[()]
     reasoning_content: str | None = None
     tool_calls: list[BodyCall] | None = None
 
@@ -496,6 +497,7 @@ class WrittenBody(Struct, gc=False, omit_defaults=True):
     model: str
     choices: tuple[WrittenChoice]
     usage: _Object | None = None
+    service_tier: str | None = None
 
 
 class InputDetails(Struct, frozen=True, gc=False, forbid_unknown_fields=True):

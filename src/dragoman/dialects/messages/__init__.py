@@ -3,10 +3,11 @@
 from dragoman.dialects.messages.body import read_body, read_typed, write_body
 from dragoman.dialects.messages.decode import MessagesReader
 from dragoman.dialects.messages.encode import MessagesEncoder
-from dragoman.dialects.messages.errors import THREADS_UNSUPPORTED, decode_error, encode_error
+from dragoman.dialects.messages.errors import decode_error, encode_error, threads_unsupported
 from dragoman.dialects.messages.losses import DEFAULT_TARGET, LOSSES
 from dragoman.dialects.messages.request import (
     asks_for_thread,
+    check_request,
     decode_request,
     encode_request,
     pair_turns,
@@ -16,11 +17,11 @@ from dragoman.dialects.messages.usable import MessagesCheck, is_usable_body
 __all__ = (
     "DEFAULT_TARGET",
     "LOSSES",
-    "THREADS_UNSUPPORTED",
     "MessagesCheck",
     "MessagesEncoder",
     "MessagesReader",
     "asks_for_thread",
+    "check_request",
     "decode_error",
     "decode_request",
     "encode_error",
@@ -29,5 +30,6 @@ __all__ = (
     "pair_turns",
     "read_body",
     "read_typed",
+    "threads_unsupported",
     "write_body",
 )

@@ -198,8 +198,20 @@ def _tool_use(block: Fields) -> Call:
         name=read_text(block.get("name")) or "",
         input=input_of(block.get("input")),
         cache=_cache(block),
-        extra=extra_of("messages", present(block), MAPPED_FIELDS["tool_use"]),
+        extra=extra_of("messages", _of_call(block), MAPPED_FIELDS["tool_use"]),
     )
+
+
+def _of_call(block: Fields) -> Fields:
+    """The fields of a call's block that are not null, without a `caller` that says what holds without it."""
+    fields = present(block)
+    if "caller" in fields and _is_direct(read_object(fields["caller"])):
+        del fields["caller"]
+    return fields
+
+
+def _is_direct(caller: Fields) -> bool:
+    return len(caller) == 1 and type_of(caller) == "direct"
 
 
 def _server_tool_use(block: Fields) -> Part:
@@ -303,7 +315,7 @@ def _cache(block: Fields) -> Raw | None:
 
 
 def _own(block: Fields, name: str) -> Extra:
-    return Extra("messages", without(present(block), MAPPED_FIELDS[name]))
+    return Extra("messages", without(_of_call(block), MAPPED_FIELDS[name]))
 
 
 _READERS: Mapping[str, Callable[[Fields], Part | None]] = {

@@ -129,12 +129,12 @@ def write_typed(outcome: Outcome, context: EncodeContext, book: LossBook) -> byt
     content: list[_WrittenBlock] = []
     for part in parts:
         if isinstance(part, Text):
-            content.append(WrittenText("text", part.text))
+            content.append(WrittenText(part.text))
         elif isinstance(part, Call):
             if not is_object_text(part.input):
                 return None
             source = Raw(part.input.encode("utf-8", "replace"))
-            content.append(WrittenCall("tool_use", write_id(part.call_id), part.name, source))
+            content.append(WrittenCall(write_id(part.call_id), part.name, source))
         else:
             block = reasoning_block(part, book, "")
             if block is not None:
@@ -149,9 +149,11 @@ def write_typed(outcome: Outcome, context: EncodeContext, book: LossBook) -> byt
             context.response_id or outcome.response_id or Minter(context.seed)("msg_"),
             "message",
             "assistant",
-            context.model or outcome.model,
+            context.model or outcome.model or context.asked_model,
             content,
             _WORDS[outcome.choices[0].finish],
+            None,
+            None,
             None,
             usage_in_full(outcome.usage),
         )

@@ -16,9 +16,11 @@ orders the parts. Some events wait:
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import ClassVar, assert_never
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dragoman._json import Raw, dumps, dumps_text, dumps_texts, is_strict
 from dragoman.core.fields import own_fields, read_object
@@ -42,7 +44,7 @@ from dragoman.dialects.messages.render import (
     reasoning_block,
     wrapper_key,
 )
-from dragoman.dialects.messages.usage import usage_in_full, usage_to_wire
+from dragoman.dialects.messages.usage import usage_at_end, usage_in_full
 from dragoman.dialects.messages.wire import CUT_REASONS
 from dragoman.errors import LocalProtocolError
 from dragoman.model.events import (
@@ -69,6 +71,14 @@ from dragoman.model.outcome import ErrorInfo, FinishReason, Loss, Usage
 from dragoman.model.parts import Call, Extra, Media, Opaque, Part, Reasoning, Refusal, Result, Text
 
 _SUFFIX = b"}}\n\n"
+_BLOCK_START = (
+    b'event: content_block_start\ndata: {"type":"content_block_start","index":%d,"content_block":'
+)
+_BLOCK_STOP = b'event: content_block_stop\ndata: {"type":"content_block_stop","index":%d}\n\n'
+_TEXT: Block = {"type": "text", "text": "", "citations": []}
+_TEXT_JSON = dumps(_TEXT)
+_THINKING: Block = {"type": "thinking", "thinking": "", "signature": ""}
+_THINKING_JSON = dumps(_THINKING)
 _NO_PART = -1
 _NO_THOUGHT = (_NO_PART, "", 0)
 # Deltas that may be written with empty content, to carry other fields; and the field of their content.
@@ -125,7 +135,7 @@ class BlockWriter:
                 return self._drop() if block is None else self._open_call(block, header)
             case Opaque():
                 block = block_from_part(header, self._book, self._where)
-                return self._drop() if block is None else self._open(block)
+                return self._drop() if block is None else self._open(dumps(block))
             case Media():
                 self._book.note("media_output", self._where, header.kind)
                 return self._drop()
@@ -273,7 +283,7 @@ class BlockWriter:
                 return self._stop()
             case Result() | Media():
                 block = block_from_part(value, self._book, self._where)
-                return b"" if block is None else self._open(block) + self._stop()
+                return b"" if block is None else self._open(dumps(block)) + self._stop()
             case _:
                 assert_never(value)
 
@@ -284,7 +294,7 @@ class BlockWriter:
             if block is None:
                 return b""
             if block["type"] == "redacted_thinking":
-                return self._open(block) + self._stop()
+                return self._open(dumps(block)) + self._stop()
         signature = seal_to_signature(value.seals, value.item_id)
         opened = self._opened()
         if signature is not None:
@@ -323,17 +333,18 @@ class BlockWriter:
         self._book.note("invalid_input", self._where, f"call {value.call_id}")
         return True
 
-    def _open(self, block: Block) -> bytes:
+    def _open(self, block: bytes) -> bytes:
+        """Write the start of a block, which is given as JSON."""
         self._is_open = True
         cut, self._last_cut = self._last_cut, None
         if cut is not None and _looks_whole(cut):
             self.is_misleading = True
         index = self._index
         self._index += 1
-        return write_event("content_block_start", {"index": index, "content_block": block})
+        return _BLOCK_START % index + block + b"}\n\n"
 
     def _open_call(self, block: Block, call: Call) -> bytes:
-        out = self._open(block)
+        out = self._open(dumps(block))
         self._prefix = self._head("input_json_delta", "partial_json")
         self._key = None
         if call.kind not in _WRAPPED_KINDS:
@@ -346,13 +357,13 @@ class BlockWriter:
             return b""
         if isinstance(self._header, Reasoning):
             own = own_fields("messages", self._header.extra)
-            out = self._open({"type": "thinking", "thinking": "", "signature": "", **own})
+            out = self._open(dumps({**_THINKING, **own}) if own else _THINKING_JSON)
             self._prefix = self._head("thinking_delta", "thinking")
             return out
         own = own_fields(
             "messages", self._header.extra if isinstance(self._header, (Text, Refusal)) else None
         )
-        out = self._open({"type": "text", "text": "", **own})
+        out = self._open(dumps({**_TEXT, **own}) if own else _TEXT_JSON)
         self._prefix = self._head("text_delta", "text")
         self._text = self._part
         return out
@@ -376,7 +387,7 @@ class BlockWriter:
         return write_event("content_block_delta", {"index": self._index - 1, "delta": delta})
 
     def _stop(self) -> bytes:
-        return write_event("content_block_stop", {"index": self._index - 1})
+        return _BLOCK_STOP % (self._index - 1)
 
 
 def _looks_whole(cut: Call) -> bool:
@@ -436,6 +447,8 @@ def stop_fields(
     return {
         "stop_reason": _STOP_REASONS[reason],
         "stop_sequence": stop_sequence if reason == "stop_sequence" else None,
+        "stop_details": None,
+        "container": None,
         **own_fields("messages", extra),
     }
 
@@ -450,7 +463,7 @@ def message_fields(started: Started, context: EncodeContext) -> Block:
         "id": context.response_id or started.response_id or Minter(context.seed)("msg_"),
         "type": "message",
         "role": "assistant",
-        "model": context.model or started.model,
+        "model": context.model or started.model or context.asked_model,
     }
 
 
@@ -618,20 +631,20 @@ class MessagesEncoder:
         note_foreign(self._book, event.extra, "message")
         note_refusal(reason, content, self._book)
         delta = stop_fields(reason, finished.stop_sequence, finished.extra, self._book)
-        usage = usage_to_wire(self._usage or Usage(), self._first_usage)
+        usage = usage_at_end(self._usage, self._first_usage)
         before = [self._begun(), *(self._held or ())]
         ending = write_event(
             "message_delta",
             {"delta": delta, "usage": usage, **own_fields("messages", event.extra)},
         ) + write_event("message_stop", self._stop_extra)
-        self._end("completed", ending, _error_event)
+        self._end("completed", ending, partial(_error_event, self._context.request_id))
         return b"".join([*before, ending])
 
     def _fail(self, error: ErrorInfo) -> bytes:
         out = [self._begun(is_needed=False)]
         if self._held is None:
             out.append(self._blocks.interrupt())
-        failure = _error_event(error)
+        failure = _error_event(self._context.request_id, error)
         out.append(failure)
         self._end("failed", failure)
         return b"".join(out)
@@ -665,6 +678,8 @@ class MessagesEncoder:
             "content": [],
             "stop_reason": None,
             "stop_sequence": None,
+            "stop_details": None,
+            "container": None,
             "usage": usage_in_full(self._first_usage),
             **own_fields("messages", self._started.extra),
         }
@@ -700,5 +715,6 @@ def _is_keepalive(event: Event) -> bool:
     return isinstance(event, Noticed) and event.kind in ("ping", "comment")
 
 
-def _error_event(error: ErrorInfo) -> bytes:
-    return b"event: error\ndata: " + encode_error(error) + b"\n\n"
+def _error_event(request_id: str | None, error: ErrorInfo) -> bytes:
+    data = encode_error(replace(error, request_id=request_id))
+    return b"event: error\ndata: " + data + b"\n\n"

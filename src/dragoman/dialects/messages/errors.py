@@ -90,22 +90,24 @@ def error_from_fields(fields: Fields, status: int | None, body: Raw) -> ErrorInf
 def encode_error(info: ErrorInfo) -> bytes:
     """Write an error as a body, which is also the data of an `error` event."""
     if info.dialect == "messages" and info.raw is not None:
-        return dumps(info.raw)
+        own = read_object(info.raw)
+        # Servers that imitate the vendor leave it out.
+        return dumps(info.raw if "request_id" in own else {**own, "request_id": info.request_id})
     message = info.message
     if info.kind == "context_length" and _TOO_LONG not in message:
         message = f"{_TOO_LONG}: {message}"
     error: dict[str, object] = {"type": _TYPES[info.kind], "message": message}
     if info.code is not None:
         error["details"] = {"error_code": info.code}
-    return dumps({"type": "error", "error": error})
+    return dumps({"type": "error", "error": error, "request_id": info.request_id})
 
 
-THREADS_UNSUPPORTED = (
-    b'{"type":"error","error":{"type":"invalid_request_error","message":'
-    b'"thread: message threads are not kept by this gateway; send the whole conversation",'
-    b'"details":{"error_code":"thread_unsupported_request","unsupported":["thread"]}}}'
-)
-"""On this error the tool runners of Anthropic's SDKs fall back to sending the whole history."""
+def threads_unsupported(request_id: str) -> bytes:
+    """Write the error on which the tool runners of Anthropic's SDKs fall back to sending the whole history."""
+    message = "thread: message threads are not kept by this gateway; send the whole conversation"
+    details = {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
+    error = {"type": "invalid_request_error", "message": message, "details": details}
+    return dumps({"type": "error", "error": error, "request_id": request_id})
 
 
 def _kind(known: ErrorKind | None, message: str, status: int | None) -> ErrorKind:

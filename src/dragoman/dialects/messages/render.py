@@ -13,7 +13,13 @@ from dragoman.core.fields import own_fields, read_object
 from dragoman.core.losses import LossBook, note_opaque
 from dragoman.core.seals import seal_to_signature
 from dragoman.dialects.messages.losses import DEFAULT_TARGET, note_foreign
-from dragoman.dialects.messages.wire import INVALID_KEY, RESULT_SUFFIX, SERVER_TOOL_KINDS
+from dragoman.dialects.messages.wire import (
+    CALLED_RESULTS,
+    DIRECT,
+    INVALID_KEY,
+    RESULT_SUFFIX,
+    SERVER_TOOL_KINDS,
+)
 from dragoman.errors import MalformedJson
 from dragoman.model.parts import (
     Annotation,
@@ -53,8 +59,10 @@ def block_from_part(part: Part, book: LossBook, where: str) -> Block | None:
             return _text_block(part, book, where)
         case Refusal():
             note_foreign(book, part.extra, where)
-            block: Block = {"type": "text", "text": part.text, **own_fields("messages", part.extra)}
-            return block if part.text else None
+            own = own_fields("messages", part.extra)
+            return (
+                {"type": "text", "text": part.text, "citations": [], **own} if part.text else None
+            )
         case Reasoning():
             note_foreign(book, part.extra, where)
             return reasoning_block(part, book, where)
@@ -96,6 +104,7 @@ def call_header(call: Call, book: LossBook, where: str) -> Block | None:
         "id": write_id(call.call_id),
         "name": flat_name(call.name or call.kind, call.namespace),
         "input": {},
+        "caller": DIRECT,
         **own_fields("messages", call.extra),
     }
 
@@ -112,7 +121,8 @@ def _server_header(call: Call, book: LossBook, where: str) -> Block | None:
     if name is None or (call.executor == "gateway" and call.kind == "function"):
         book.note("provider_call", where, call.kind)
         return None
-    return {"type": "server_tool_use", "id": call_id, "name": name, "input": {}, **own}
+    header: Block = {"type": "server_tool_use", "id": call_id, "name": name, "input": {}}
+    return {**header, "caller": DIRECT, **own}
 
 
 def note_status(call: Call, book: LossBook, where: str) -> None:
@@ -193,15 +203,17 @@ def result_block(part: Result, book: LossBook, where: str) -> Block | None:
         return {"type": "mcp_tool_result", **about, **own}
     match part.content:
         case (Opaque(dialect="messages") as opaque,) if part.name:
-            kind = part.name + RESULT_SUFFIX
-            return {"type": kind, "tool_use_id": call_id, "content": opaque.raw, **own}
+            block: Block = {"type": part.name + RESULT_SUFFIX, "tool_use_id": call_id}
+            if part.name in CALLED_RESULTS:
+                block["caller"] = DIRECT
+            return {**block, "content": opaque.raw, **own}
         case _:
             book.note("provider_result", where, part.kind)
             return None
 
 
 def _result_text(text: Text, book: LossBook, where: str) -> Block:
-    block: Block = _text_block(text, book, where) or {"type": "text", "text": ""}
+    block: Block = _text_block(text, book, where) or {"type": "text", "text": "", "citations": []}
     return block if text.cache is None else {**block, "cache_control": text.cache}
 
 
@@ -240,7 +252,5 @@ def _text_block(part: Text, book: LossBook, where: str) -> Block | None:
     citations = [each for each in found if each is not None]
     if not part.text and not citations:
         return None
-    block: Block = {"type": "text", "text": part.text}
-    if citations:
-        block["citations"] = citations
-    return {**block, **own_fields("messages", part.extra)}
+    own = own_fields("messages", part.extra)
+    return {"type": "text", "text": part.text, "citations": citations, **own}

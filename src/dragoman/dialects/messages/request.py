@@ -234,6 +234,26 @@ def decode_request(body: bytes) -> Request:
     return _read_fields(request_fields(body))
 
 
+def check_request(request: Request) -> None:
+    """Refuse a request without a message or a limit; its tokens can be counted without a limit.
+
+    Raises:
+        RequestRefused: one of them is missing.
+    """
+    if request.max_tokens is None:
+        refuse("max_tokens", "an integer", None)
+    if all(turn.head for turn in request.turns):
+        refuse("messages", "at least one message", None)
+
+
+def _read_limit(fields: Fields, key: str) -> int | None:
+    limit = ask_int(fields, key)
+    # The vendor takes 0 to fill its cache without an answer.
+    if limit is not None and limit < 0:
+        refuse(key, "at least 0", fields[key])
+    return limit
+
+
 def _read_stop(fields: Fields, key: str) -> tuple[str, ...]:
     stops = ask_list(fields, key) or []
     return tuple(_stop(stop, f"{key}.{index}") for index, stop in enumerate(stops))
@@ -262,7 +282,7 @@ SETTINGS = SettingTable(
     {
         "stream": ("stream", ask_bool),
         "model": ("model", ask_text),
-        "max_tokens": ("max_tokens", ask_int),
+        "max_tokens": ("max_tokens", _read_limit),
         "tools": ("tools", read_tools),
         "tool_choice": ("tool_choice", read_choice),
         "stop_sequences": ("stop", _read_stop),

@@ -33,6 +33,7 @@ from dragoman.core.fields import (
     ask_list,
     ask_text,
     extra_of,
+    is_object,
     is_present,
     need_object,
     own_fields,
@@ -191,8 +192,15 @@ def _block(value: Raw, path: str) -> Part:
     block = need_object(value, path)
     if not type_of(block):
         refuse(f"{path}.type", "a string", block.get("type"))
-    if type_of(block) == "tool_result":
-        _check_result(block, f"{path}.content")
+    match type_of(block):
+        case "text" if read_text(block.get("text")) is None:
+            refuse(f"{path}.text", "a string", block.get("text"))
+        case "image" | "document" if not is_object(block.get("source")):
+            refuse(f"{path}.source", "an object", block.get("source"))
+        case "tool_result":
+            _check_result(block, f"{path}.content")
+        case _:
+            pass
     part = part_from_block(block, value)
     if not _is_named(part):
         refuse(f"{path}.name", "the name of a tool", block.get("name"))

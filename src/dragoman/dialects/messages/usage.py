@@ -5,13 +5,21 @@
 A stream reports twice: all counts at its start, cumulative totals at its end, of which only `output_tokens` is always
 there. So `UsageReader` remembers the earlier counts: an input count without cache counts gets the cache counts of the
 first report added.
+
+Both reports have all fields of the vendor's schema, known or not. What is written where nothing is known (`service_tier`,
+`cache_creation`) is read as if it were absent.
 """
 
+from dragoman._json import Raw
 from dragoman.core.fields import Fields, extra_of, present, read_int, read_object
-from dragoman.dialects.messages.wire import MAPPED_FIELDS
+from dragoman.dialects.messages.wire import MAPPED_FIELDS, STANDARD_TIER
 from dragoman.model.outcome import Usage
 
 _KNOWN = MAPPED_FIELDS["usage"]
+_FIVE_MINUTES = "ephemeral_5m_input_tokens"
+_ONE_HOUR = "ephemeral_1h_input_tokens"
+_NOTHING_CREATED = Raw(b'{"%s":0,"%s":0}' % (_FIVE_MINUTES.encode(), _ONE_HOUR.encode()))
+_NO_USAGE = Usage()
 
 
 class UsageReader:
@@ -45,35 +53,74 @@ class UsageReader:
             cached=cached,
             cache_write=written,
             reasoning=read_int(details.get("thinking_tokens")),
-            extra=extra_of("messages", present(fields), _KNOWN),
+            extra=extra_of("messages", _stated(fields, written or 0), _KNOWN),
         )
 
 
+def _stated(fields: Fields, written: int) -> Fields:
+    """The fields that are not null, without those that say no more than the counts do."""
+    stated = present(fields)
+    if stated.get("service_tier") == STANDARD_TIER:
+        del stated["service_tier"]
+    if "cache_creation" in stated and _says_no_more(read_object(stated["cache_creation"]), written):
+        del stated["cache_creation"]
+    return stated
+
+
+def _says_no_more(creation: Fields, written: int) -> bool:
+    """Whether all tokens were written to the cache for the usual time."""
+    five_minutes, one_hour = (
+        read_int(creation.get(_FIVE_MINUTES)),
+        read_int(creation.get(_ONE_HOUR)),
+    )
+    return len(creation) == 2 and five_minutes == written and one_hour == 0
+
+
 def usage_in_full(usage: Usage | None) -> dict[str, object]:
-    """Write the counts of a message. Both token counts are always there, known or not, because every client reads them."""
-    return {"input_tokens": 0, **usage_to_wire(usage or Usage())}
-
-
-def usage_to_wire(usage: Usage, before: Usage | None = None) -> dict[str, object]:
-    """Write the vendor's counts. `before`: the report at the start of the stream, needed to subtract the cached tokens.
-
-    `output_tokens` is always there, because every client reads it; without a new count it repeats the count of `before`.
-    Other counts are there only if `usage` has them.
-    """
-    cached = usage.cached if usage.cached is not None else before and before.cached
-    written = usage.cache_write if usage.cache_write is not None else before and before.cache_write
-    out: dict[str, object] = {}
-    if usage.input is not None:
+    """Write the counts of a message."""
+    usage = usage or _NO_USAGE
+    cached, written = usage.cached or 0, usage.cache_write or 0
+    out: dict[str, object] = {
         # Another provider may count cached tokens apart from its input; a count must not be negative.
-        out["input_tokens"] = max(0, usage.input - (cached or 0) - (written or 0))
-    if usage.cache_write is not None:
-        out["cache_creation_input_tokens"] = usage.cache_write
-    if usage.cached is not None:
-        out["cache_read_input_tokens"] = usage.cached
-    made = usage.output if usage.output is not None else before and before.output
-    out["output_tokens"] = made or 0
-    if usage.reasoning is not None:
-        out["output_tokens_details"] = {"thinking_tokens": usage.reasoning}
+        "input_tokens": max(0, (usage.input or 0) - cached - written),
+        "cache_creation_input_tokens": written,
+        "cache_read_input_tokens": cached,
+        "cache_creation": {_FIVE_MINUTES: written, _ONE_HOUR: 0} if written else _NOTHING_CREATED,
+        "output_tokens": usage.output or 0,
+        "output_tokens_details": _output_details(usage),
+        "server_tool_use": None,
+        "service_tier": STANDARD_TIER,
+        "inference_geo": None,
+    }
+    return _with_own(out, usage)
+
+
+def usage_at_end(usage: Usage | None, before: Usage | None) -> dict[str, object]:
+    """Write the counts at the end of a stream. `before`: the report at its start, needed to subtract the cached tokens.
+
+    A count is null unless `usage` has it; clients then keep that of the start. `output_tokens` cannot be null, so it repeats
+    the count of the start.
+    """
+    usage, before = usage or _NO_USAGE, before or _NO_USAGE
+    cached = before.cached if usage.cached is None else usage.cached
+    written = before.cache_write if usage.cache_write is None else usage.cache_write
+    fresh = None if usage.input is None else usage.input - (cached or 0) - (written or 0)
+    out: dict[str, object] = {
+        "input_tokens": None if fresh is None else max(0, fresh),
+        "cache_creation_input_tokens": usage.cache_write,
+        "cache_read_input_tokens": usage.cached,
+        "output_tokens": (before.output if usage.output is None else usage.output) or 0,
+        "output_tokens_details": _output_details(usage),
+        "server_tool_use": None,
+    }
+    return _with_own(out, usage)
+
+
+def _output_details(usage: Usage) -> dict[str, int] | None:
+    return None if usage.reasoning is None else {"thinking_tokens": usage.reasoning}
+
+
+def _with_own(out: dict[str, object], usage: Usage) -> dict[str, object]:
     if usage.extra is not None and usage.extra.dialect == "messages":
         out.update(usage.extra.fields)
     return out

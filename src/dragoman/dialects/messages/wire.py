@@ -164,6 +164,9 @@ RESULT_KINDS: Mapping[str, CallKind] = {
 }
 """The kinds by the text before `_tool_result` in a result block's type; all others are of kind `other`."""
 
+CALLED_RESULTS = frozenset({"web_search", "web_fetch"})
+"""The results, by the same text, that say who made the call, as calls do."""
+
 # --- requests -----------------------------------------------------------------------------------------------------
 
 TOOL_FAMILIES: Mapping[str, CallKind] = {
@@ -226,6 +229,12 @@ FINISH_FIELDS = frozenset({"container", "stop_details"})
 COMPLETED_FIELDS = frozenset({"context_management"})
 END_FIELDS = FINISH_FIELDS | COMPLETED_FIELDS
 """Fields of a message that a stream sends at its end; the others are in message_start."""
+
+DIRECT = Raw(b'{"type":"direct"}')
+"""The `caller` of a call that the model itself made, which every call has that the vendor writes; read as if it were absent."""
+
+STANDARD_TIER = Raw(b'"standard"')
+"""The `service_tier` of an answer without a better one; read as if it were absent."""
 
 INVALID_KEY = "_invalid_arguments"
 """The key for a call's input that is not a JSON object: `{"_invalid_arguments": "<text>"}`. A tool that runs with it
@@ -324,11 +333,16 @@ class ThinkingBlock(_TypedBlock, tag="thinking"):
     signature: str | None = None
 
 
+class DirectCaller(_TypedBlock, tag="direct"):
+    """Who made a call: the model itself, and not a program that the vendor ran for it."""
+
+
 class ToolUseBlock(_TypedBlock, tag="tool_use"):
     id: str
     name: str
     input: Raw
     cache_control: Raw = NULL
+    caller: DirectCaller | None = None
 
 
 class ToolResultBlock(_TypedBlock, tag="tool_result"):
@@ -358,16 +372,18 @@ class TypedBody(Struct, gc=False):
     stop_sequence: None = None
 
 
-class WrittenText(Struct, gc=False):
-    type: str
+class WrittenText(Struct, gc=False, tag_field="type", tag="text"):
+    """The vendor's schema allows null for no citations, but the AI SDK does not."""
+
     text: str
+    citations: tuple[()] = ()
 
 
-class WrittenCall(Struct, gc=False):
-    type: str
+class WrittenCall(Struct, gc=False, tag_field="type", tag="tool_use"):
     id: str
     name: str
     input: Raw
+    caller: Raw = DIRECT
 
 
 class WrittenBody(Struct, gc=False):
@@ -378,4 +394,6 @@ class WrittenBody(Struct, gc=False):
     content: list[WrittenText | WrittenCall | dict[str, object]]
     stop_reason: str
     stop_sequence: None
+    stop_details: None
+    container: None
     usage: dict[str, object]

@@ -495,6 +495,36 @@ def test_identity_comes_from_the_context_where_the_answer_has_none() -> None:
     assert "usage" not in written
 
 
+@pytest.mark.parametrize("part", [Text(text="a"), Call(call_id="a", name="f", input="{}"), Refusal(text="No.")])  # fmt: skip
+def test_a_body_has_every_field_that_the_vendor_always_sends(part: Part) -> None:
+    reason: FinishReason = "tool_calls" if isinstance(part, Call) else "stop"
+    written = write(part, reason=reason)
+    (choice,) = written["choices"]
+    assert choice.keys() == {"index", "message", "logprobs", "finish_reason"}
+    assert choice["logprobs"] is None
+    assert choice["message"].keys() >= {"role", "content", "refusal", "annotations"}
+    assert choice["message"]["annotations"] == []
+    assert ("tool_calls" in choice["message"]) is isinstance(part, Call)
+    assert not {"usage", "service_tier", "system_fingerprint"} & written.keys()
+
+
+@pytest.mark.parametrize("part", [Text(text="a"), Refusal(text="No.")])
+@pytest.mark.parametrize(("asked", "shown"), [("auto", "default"), ("flex", "flex")])
+def test_a_body_repeats_the_tier_that_the_client_asked_for(
+    part: Part, asked: str, shown: str
+) -> None:
+    context = EncodeContext(service_tier=asked)
+    assert write(part, context=context)["service_tier"] == shown
+
+
+@pytest.mark.parametrize("part", [Text(text="a"), Refusal(text="No.")])
+def test_an_id_of_another_dialect_is_replaced_by_one_of_this(part: Part) -> None:
+    told = [Started("msg_1", "m"), *events(part)[1:]]
+    assert json.loads(encode_body(told))["id"] == "msg_1"
+    context = EncodeContext(mints_id=True, seed="x")
+    assert json.loads(encode_body(told, context))["id"].startswith("chatcmpl-")
+
+
 def test_failed_answer_is_an_error_body() -> None:
     told: list[Event] = [Started(), Failed(ErrorInfo(kind="overloaded", message="busy"))]
     assert json.loads(encode_body(told))["error"]["message"] == "busy"

@@ -528,6 +528,20 @@ def test_identity_is_the_contexts_where_the_answer_has_none() -> None:
     assert (first["model"], first["created"]) == ("mine", 7)
 
 
+def test_every_chunk_repeats_the_tier_that_the_client_asked_for() -> None:
+    told: list[Event] = [START, Finished("stop"), Completed()]
+    for asked, shown in (("auto", "default"), ("priority", "priority")):
+        chunks = Written(told, EncodeContext(service_tier=asked)).chunks
+        assert {chunk["service_tier"] for chunk in chunks} == {shown}
+    assert all("service_tier" not in chunk for chunk in Written(told).chunks)
+
+
+def test_an_id_of_another_dialect_is_replaced_by_one_of_this() -> None:
+    told: list[Event] = [Started("msg_1", "m"), Finished("stop"), Completed()]
+    (found,) = {chunk["id"] for chunk in Written(told, EncodeContext(mints_id=True)).chunks}
+    assert found.startswith("chatcmpl-")
+
+
 def test_own_fields_of_the_envelope_are_said_again() -> None:
     extra = Extra(
         "chat", {"system_fingerprint": Raw(b'"fp"'), "prompt_filter_results": Raw(b'[\n{"a":1}]')}

@@ -109,3 +109,14 @@ def test_foreign_error_is_written_in_our_own_form() -> None:
 def test_empty_string_error_still_says_something() -> None:
     assert decode_error(b'{"error":{"code":""}}', 500).message
     assert decoded({"error": " "}, 500).message == " "
+
+
+def test_an_imitators_error_gets_the_fields_that_it_lacks() -> None:
+    info = decode_error(b'{"error": {"message": "busy", "code": 502, "metadata": {"a": 1}}}')
+    assert json.loads(encode_error(info))["error"] == {
+        "message": "busy",
+        "type": "server_error",
+        "param": None,
+        "code": "502",
+        "metadata": {"a": 1},
+    }

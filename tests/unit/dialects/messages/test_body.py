@@ -44,6 +44,7 @@ from dragoman.model.parts import (
 from dragoman.model.request import Tool
 from messages_streams import (
     MESSAGE,
+    USAGE,
     block_delta,
     block_start,
     block_stop,
@@ -63,7 +64,7 @@ Json = dict[str, Any]
 
 
 def body(*content: object, reason: object = "end_turn", **fields: object) -> bytes:
-    usage = {"input_tokens": 10, "output_tokens": 5}
+    usage = {**USAGE, "output_tokens": 5}
     message = {**MESSAGE, "content": content, "stop_reason": reason, "usage": usage, **fields}
     return json.dumps(message).encode()
 
@@ -124,7 +125,7 @@ def test_body_comes_back_as_it_was() -> None:
     whole = body(
         {"type": "thinking", "thinking": "hm", "signature": "c2ln"},
         {"type": "redacted_thinking", "data": "Em"},
-        {"type": "text", "text": "Hi"},
+        {"type": "text", "text": "Hi", "citations": []},
         {
             "type": "server_tool_use",
             "id": "srvtoolu_1",
@@ -144,7 +145,13 @@ def test_body_comes_back_as_it_was() -> None:
             },
         },
         {"type": "container_upload", "file_id": "file_1"},
-        {"type": "tool_use", "id": "toolu_a", "name": "f", "input": {"x": 1}},
+        {
+            "type": "tool_use",
+            "id": "toolu_a",
+            "name": "f",
+            "input": {"x": 1},
+            "caller": {"type": "direct"},
+        },
         reason="tool_use",
         context_management={"applied_edits": []},
     )
@@ -241,7 +248,7 @@ def test_message_may_lack_usage_and_content() -> None:
     assert found.completed
     assert found.choices[0].parts == ()
     out = json.loads(encode_body(read_body(data).events))
-    assert out["usage"] == {"input_tokens": 0, "output_tokens": 0}
+    assert out["usage"] == {**USAGE, "input_tokens": 0, "output_tokens": 0}
     assert out["id"].startswith("msg_")
 
 
@@ -383,7 +390,8 @@ def test_media_have_no_block() -> None:
 
 def test_refusal_decides_the_reason() -> None:
     out = json.loads(encode_body(told(Refusal(text="no"))))
-    assert (out["content"], out["stop_reason"]) == ([{"type": "text", "text": "no"}], "refusal")
+    block: Json = {"type": "text", "text": "no", "citations": []}
+    assert (out["content"], out["stop_reason"]) == ([block], "refusal")
 
 
 def test_call_decides_the_reason() -> None:

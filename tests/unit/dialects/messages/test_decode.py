@@ -59,7 +59,7 @@ def test_text_is_emitted_as_it_comes() -> None:
     assert problems == []
     assert events == [
         Started("msg_1", "claude"),
-        UsageReported(Usage(input=10, output=1)),
+        UsageReported(Usage(input=10, output=1, cached=0, cache_write=0)),
         PartStarted(0, Text(status="in_progress")),
         TextDelta(0, "Hel"),
         TextDelta(0, "lo"),
@@ -288,7 +288,7 @@ def test_server_tools_and_their_results_are_the_providers() -> None:
             input='{"query":"q"}',
             kind="web_search",
             executor="provider",
-            extra=Extra("messages", {"caller": Raw(b'{"type": "direct"}')}),
+            extra=Extra("messages", {}),
         ),
         Result(
             call_id="srvtoolu_1",

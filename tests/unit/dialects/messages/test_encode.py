@@ -49,6 +49,9 @@ from dragoman.model.parts import (
     Text,
 )
 from messages_streams import (
+    END_USAGE,
+    STOP,
+    USAGE,
     answer,
     block_delta,
     block_start,
@@ -124,7 +127,7 @@ def losses(events: list[Event]) -> dict[str, str]:
 
 def test_text_has_the_whole_skeleton() -> None:
     stream = encode(whole(*told(0, Text(text="Hello"), TextDelta(0, "Hel"), TextDelta(0, "lo"))))
-    doors.check_messages(stream)
+    doors.check_own_messages(stream)
     assert data_of(stream) == [
         {
             "type": "message_start",
@@ -134,15 +137,14 @@ def test_text_has_the_whole_skeleton() -> None:
                 "role": "assistant",
                 "model": "claude",
                 "content": [],
-                "stop_reason": None,
-                "stop_sequence": None,
-                "usage": {"input_tokens": 0, "output_tokens": 0},
+                **STOP,
+                "usage": {**USAGE, "input_tokens": 0, "output_tokens": 0},
             },
         },
         {
             "type": "content_block_start",
             "index": 0,
-            "content_block": {"type": "text", "text": ""},
+            "content_block": {"type": "text", "text": "", "citations": []},
         },
         {
             "type": "content_block_delta",
@@ -157,8 +159,8 @@ def test_text_has_the_whole_skeleton() -> None:
         {"type": "content_block_stop", "index": 0},
         {
             "type": "message_delta",
-            "delta": {"stop_reason": "end_turn", "stop_sequence": None},
-            "usage": {"output_tokens": 0},
+            "delta": {**STOP, "stop_reason": "end_turn"},
+            "usage": {**END_USAGE, "output_tokens": 0},
         },
         {"type": "message_stop"},
     ]
@@ -173,17 +175,30 @@ def test_regular_streams_come_back_as_they_were() -> None:
         event("ping"),
         block_start(1, {"type": "redacted_thinking", "data": "Em"}),
         block_stop(1),
-        block_start(2, {"type": "text", "text": ""}),
+        block_start(2, {"type": "text", "text": "", "citations": []}),
         text_delta(2, "a"),
         block_delta(2, {"type": "citations_delta", "citation": {"type": "char_location"}}),
         block_stop(2),
         block_start(
-            3, {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}}
+            3,
+            {
+                "type": "server_tool_use",
+                "id": "srvtoolu_1",
+                "name": "web_search",
+                "input": {},
+                "caller": {"type": "direct"},
+            },
         ),
         input_delta(3, '{"query":"q"}'),
         block_stop(3),
         block_start(
-            4, {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}
+            4,
+            {
+                "type": "web_search_tool_result",
+                "tool_use_id": "srvtoolu_1",
+                "content": [],
+                "caller": {"type": "direct"},
+            },
         ),
         block_stop(4),
         block_start(5, {"type": "compaction", "content": None}),
@@ -210,7 +225,7 @@ def test_blocks_are_dense_whatever_the_parts_numbers() -> None:
             reason="tool_calls",
         )
     )
-    doors.check_messages(stream)
+    doors.check_own_messages(stream)
     starts = [each for each in data_of(stream) if each["type"] == "content_block_start"]
     assert [(each["index"], each["content_block"]["type"]) for each in starts] == [
         (0, "tool_use"),
@@ -226,7 +241,7 @@ def test_overlapping_calls_arrive_one_by_one() -> None:
     )
     one, two = call_told(0, first), call_told(1, second)
     stream = encode(whole(one[0], two[0], two[1], one[1], two[2], one[2], reason="tool_calls"))
-    doors.check_messages(stream)
+    doors.check_own_messages(stream)
     message = accumulated(stream)
     assert [block["input"] for block in message["content"]] == [{"x": 1}, {}]
 
@@ -268,7 +283,7 @@ def test_model_and_id_are_the_clients() -> None:
 
 def test_line_separators_are_escaped() -> None:
     stream = encode(whole(*told(0, Text(text="\u2028\u0085"), TextDelta(0, "\u2028\u0085"))))
-    doors.check_messages(stream)
+    doors.check_own_messages(stream)
 
 
 def test_raw_values_never_break_a_line() -> None:
@@ -284,12 +299,13 @@ def test_raw_values_never_break_a_line() -> None:
 def test_call_opens_empty_and_its_input_follows() -> None:
     call = Call(call_id="call_a", name="f", input='{"x": 1.0}')
     stream = encode(whole(*call_told(0, call), reason="tool_calls"))
-    doors.check_messages(stream)
+    doors.check_own_messages(stream)
     frames = data_of(stream)
     assert frames[1]["content_block"] == {
         "type": "tool_use",
         "id": "call_a",
         "name": "f",
+        "caller": {"type": "direct"},
         "input": {},
     }
     assert frames[2]["delta"] == {"type": "input_json_delta", "partial_json": '{"x": 1.0}'}
@@ -306,7 +322,7 @@ def test_empty_input_is_sent_as_an_object() -> None:
 def test_foreign_ids_are_mapped_reversibly() -> None:
     # M019
     stream = encode(whole(*call_told(0, Call(call_id="functions.f:0", name="f", input="{}"))))
-    doors.check_messages(stream)
+    doors.check_own_messages(stream)
     assert data_of(stream)[1]["content_block"]["id"].startswith("dgm_")
 
 
@@ -316,7 +332,7 @@ def test_custom_input_is_wrapped_while_it_streams() -> None:
     call = Call(call_id="a", name="patch", kind="custom", input=text)
     events = whole(*told(0, call, *pieces), reason="tool_calls")
     stream = encode(events)
-    doors.check_messages(stream)
+    doors.check_own_messages(stream)
     assert accumulated(stream)["content"][0]["input"] == {"input": text}
     assert losses(events) == {"custom_call": "carry"}
 
@@ -350,7 +366,7 @@ def test_complete_call_with_input_that_is_no_json_is_not_offered() -> None:
     # M061: SDKs read such text leniently and would run half a call
     events = whole(*call_told(0, Call(call_id="a", name="f", input="{nope")))
     stream = encode(events)
-    doors.check_messages(stream)
+    doors.check_own_messages(stream)
     assert data_of(stream)[-1]["type"] == "error"
     assert losses(events) == {"invalid_input": "carry"}
 
@@ -369,7 +385,7 @@ def test_provider_calls_with_a_peer_are_server_tools() -> None:
     for kind, name in peers:
         call = Call(call_id="ws_1", name="x", kind=kind, executor="provider", input='{"q":1}')
         stream = encode(whole(*call_told(0, call)))
-        doors.check_messages(stream)
+        doors.check_own_messages(stream)
         assert data_of(stream)[1]["content_block"]["name"] == name
         assert data_of(stream)[-2]["delta"]["stop_reason"] == "end_turn"
 
@@ -412,7 +428,7 @@ def test_incomplete_provider_call_is_no_cut_call() -> None:
         call_id="ws_1", name="", kind="web_search", executor="provider", status="failed", input="{}"
     )
     stream = encode(whole(*call_told(0, call)))
-    doors.check_messages(stream)
+    doors.check_own_messages(stream)
     assert data_of(stream)[-1]["type"] == "message_stop"
 
 
@@ -425,7 +441,7 @@ def test_mcp_calls_and_text_results_are_emitted() -> None:
     stream = encode(whole(*call_told(0, call), *told(1, one), *told(2, two)))
     blocks = accumulated(stream)["content"]
     assert blocks[0]["server_name"] == "db"
-    assert blocks[1]["content"] == [{"type": "text", "text": "42"}]
+    assert blocks[1]["content"] == [{"type": "text", "text": "42", "citations": []}]
     assert [each["text"] for each in blocks[2]["content"]] == ["4", "2"]
 
 
@@ -442,7 +458,7 @@ def test_mcp_calls_and_text_results_are_emitted() -> None:
 def test_parts_without_a_block_are_declared_lost(part: Part, code: str) -> None:
     events = whole(*told(0, part), *told(1, Text(text="a"), TextDelta(1, "a")))
     stream = encode(events)
-    doors.check_messages(stream)
+    doors.check_own_messages(stream)
     assert len(accumulated(stream)["content"]) == 1
     assert losses(events) == {code: "drop"}
 
@@ -483,7 +499,7 @@ def test_seal_of_another_provider_rides_in_the_signature() -> None:
         )
     )
     stream = encode(events)
-    doors.check_messages(stream)
+    doors.check_own_messages(stream)
     block = accumulated(stream)["content"][0]
     assert block["thinking"] == "a\n\nb"
     assert block["signature"].startswith("dgm1.")
@@ -496,7 +512,7 @@ def test_seal_of_another_provider_rides_in_the_signature() -> None:
 def test_sealed_reasoning_without_text_is_redacted() -> None:
     seal = Seal("encrypted", "gAAA")
     stream = encode(whole(*told(0, Reasoning(seals=(seal,)), SealAdded(0, seal))))
-    doors.check_messages(stream)
+    doors.check_own_messages(stream)
     assert accumulated(stream)["content"][0]["type"] == "redacted_thinking"
     (part,) = outcome(stream).choices[0].parts
     assert part == Reasoning(seals=(seal,))
@@ -525,7 +541,7 @@ def test_each_reasoning_segment_has_its_own_block() -> None:
             reason="tool_calls",
         )
     )
-    doors.check_messages(stream)
+    doors.check_own_messages(stream)
     blocks = accumulated(stream)["content"]
     assert [block["type"] for block in blocks] == ["thinking", "tool_use", "thinking"]
     assert blocks[0]["thinking"] == "ab"
@@ -552,7 +568,7 @@ def test_seal_on_a_block_that_was_opened_without_text_is_its_signature() -> None
 
 def test_refusal_is_text_and_the_reason_says_so() -> None:
     stream = encode(whole(*told(0, Refusal(text="no"), TextDelta(0, "no"))))
-    doors.check_messages(stream)
+    doors.check_own_messages(stream)
     message = accumulated(stream)
     assert message["content"][0]["text"] == "no"
     assert message["stop_reason"] == "refusal"
@@ -601,7 +617,7 @@ def test_logprobs_are_a_loss() -> None:
 
 
 def test_fields_of_other_dialects_are_declared() -> None:
-    foreign = Extra("chat", {"citations": Raw(b'["x"]')})
+    foreign = Extra("chat", {"sources": Raw(b'["x"]')})
     text = Text(text="a", extra=foreign, item_extra=foreign)
     events: list[Event] = [
         Started("m", "c", None, foreign),
@@ -613,7 +629,7 @@ def test_fields_of_other_dialects_are_declared() -> None:
         Completed(foreign),
     ]
     stream = encode(events)
-    assert b"citations" not in stream
+    assert b"sources" not in stream
     assert losses(events) == {"unknown_field": "drop", "usage_details": "drop"}
 
 
@@ -643,11 +659,13 @@ def test_usage_takes_cached_tokens_out_of_the_input() -> None:
     usage = Usage(input=100, output=7, cached=80, cache_write=5, reasoning=3, total=107)
     events: list[Event] = [STARTED, Finished("stop"), UsageReported(usage), Completed()]
     stream = encode(events)
-    doors.check_messages(stream)
+    doors.check_own_messages(stream)
     assert data_of(stream)[0]["message"]["usage"] == {
+        **USAGE,
         "input_tokens": 15,
         "cache_creation_input_tokens": 5,
         "cache_read_input_tokens": 80,
+        "cache_creation": {"ephemeral_5m_input_tokens": 5, "ephemeral_1h_input_tokens": 0},
         "output_tokens": 7,
         "output_tokens_details": {"thinking_tokens": 3},
     }
@@ -663,7 +681,7 @@ def test_usage_after_the_start_stands_in_the_end() -> None:
         Completed(),
     ]
     usage = {"input_tokens": 20, "cache_read_input_tokens": 80, "output_tokens": 7}
-    assert data_of(encode(events))[-2]["usage"] == usage
+    assert data_of(encode(events))[-2]["usage"] == {**END_USAGE, **usage}
 
 
 def test_limits_and_progress_of_a_tool_are_losses() -> None:
@@ -712,7 +730,7 @@ def test_what_a_shown_tool_prints_is_a_loss() -> None:
 
 def test_message_start_has_an_input_count_even_where_the_first_report_has_none() -> None:
     start = data_of(encode((Started("msg_1", "m"), UsageReported(Usage(output=3)))))[0]
-    assert start["message"]["usage"] == {"input_tokens": 0, "output_tokens": 3}
+    assert start["message"]["usage"] == {**USAGE, "input_tokens": 0, "output_tokens": 3}
 
 
 @pytest.mark.parametrize(
@@ -732,7 +750,7 @@ def test_message_start_has_an_input_count_even_where_the_first_report_has_none()
 def test_reasons_have_their_words(reason: FinishReason, native: str, is_loss: bool) -> None:
     events: list[Event] = [STARTED, Finished(reason, stop_sequence="#"), Completed()]
     stream = encode(events)
-    doors.check_messages(stream)
+    doors.check_own_messages(stream)
     delta = data_of(stream)[-2]["delta"]
     assert delta["stop_reason"] == native
     assert delta["stop_sequence"] == ("#" if reason == "stop_sequence" else None)

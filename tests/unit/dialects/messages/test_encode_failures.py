@@ -41,9 +41,14 @@ def types(stream: bytes) -> list[str]:
 def test_failure_before_the_start_is_an_error_alone() -> None:
     stream = encode([Failed(ErrorInfo(kind="rate_limit", message="slow down"))])
     doors.check_messages(stream)
-    assert data_of(stream) == [
-        {"type": "error", "error": {"type": "rate_limit_error", "message": "slow down"}}
-    ]
+    error = {"type": "rate_limit_error", "message": "slow down"}
+    assert data_of(stream) == [{"type": "error", "error": error, "request_id": None}]
+
+
+def test_failure_shows_the_id_of_the_request() -> None:
+    encoder = MessagesEncoder(EncodeContext(request_id="req_7"))
+    stream = encoder.encode(Failed(ErrorInfo(kind="server", message="broken")))
+    assert data_of(stream)[0]["request_id"] == "req_7"
 
 
 def test_cut_call_is_not_stopped_before_an_error() -> None:

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from anthropic.types import ErrorResponse
+from msgspec.structs import replace
 
 from dragoman._json import Raw
 from dragoman.core.failures import STATUS_OF_KIND
@@ -110,3 +111,9 @@ def test_code_is_a_detail() -> None:
 def test_raw_error_of_another_dialect_is_not_shown() -> None:
     info = ErrorInfo(kind="server", message="m", dialect="chat", raw=Raw(b'{"secret":1}'))
     assert b"secret" not in encode_error(info)
+
+
+def test_own_error_without_the_id_of_a_request_gets_that_of_ours() -> None:
+    body = b'{"type": "error", "error": {"type": "api_error", "message": "m"}}'
+    info = replace(decode_error(body, 500), request_id="req_1")
+    assert json.loads(encode_error(info)) == {**json.loads(body), "request_id": "req_1"}

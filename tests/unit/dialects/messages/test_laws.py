@@ -25,7 +25,16 @@ from dragoman.errors import RequestRefused
 from dragoman.model.events import Event
 from dragoman.model.outcome import Outcome
 from dragoman.model.parts import Call, PartStatus, Reasoning, Refusal, Text
-from messages_streams import answer, block_delta, block_start, block_stop, encode, tool_use
+from messages_streams import (
+    MESSAGE,
+    USAGE,
+    answer,
+    block_delta,
+    block_start,
+    block_stop,
+    encode,
+    tool_use,
+)
 from strategies import Kind, events, json_values
 from unwrapped import unwrap_input
 
@@ -140,16 +149,8 @@ def test_body_and_stream_mean_the_same(texts: list[str], name: str, value: Any) 
         *({"type": "text", "text": text} for text in texts),
         {"type": "tool_use", "id": "toolu_a", "name": name or "f", "input": value},
     ]
-    body = {
-        "id": "msg_1",
-        "type": "message",
-        "role": "assistant",
-        "model": "claude",
-        "content": blocks,
-        "stop_reason": "tool_use",
-        "stop_sequence": None,
-        "usage": {"input_tokens": 10, "output_tokens": 5},
-    }
+    usage = {**USAGE, "output_tokens": 5}
+    body = {**MESSAGE, "content": blocks, "stop_reason": "tool_use", "usage": usage}
     frames: list[bytes] = []
     for index, text in enumerate(texts):
         frames.append(block_start(index, {"type": "text", "text": ""}))

@@ -7,7 +7,7 @@ import pytest
 
 from dragoman._json import Raw
 from dragoman.core.aliases import IdLimits, alias_id
-from dragoman.dialects.messages import decode_request
+from dragoman.dialects.messages import check_request, decode_request
 from dragoman.errors import RequestRefused
 from dragoman.model.parts import (
     Call,
@@ -113,11 +113,15 @@ def test_user_message_splits_into_results_and_the_rest() -> None:
 def test_calls_keep_the_bytes_of_their_input() -> None:
     body = (
         b'{"messages":[{"role":"assistant","content":[{"type":"tool_use","id":"a","name":"f",'
-        b'"input":{"n": 1.0},"caller":{"type":"direct"}}]}]}'
+        b'"input":{"n": 1.0},"caller":{"type":"direct"}},{"type":"tool_use","id":"b","name":"f",'
+        b'"input":{},"caller":{"type":"code_execution_20250825","tool_id":"c"}}]}]}'
     )
     (turn,) = decode_request(body).turns
-    extra = Extra("messages", {"caller": Raw(b'{"type":"direct"}')})
-    assert turn.parts == (Call(call_id="a", name="f", input='{"n": 1.0}', extra=extra),)
+    program = Raw(b'{"type":"code_execution_20250825","tool_id":"c"}')
+    assert turn.parts == (
+        Call(call_id="a", name="f", input='{"n": 1.0}'),
+        Call(call_id="b", name="f", input="{}", extra=Extra("messages", {"caller": program})),
+    )
 
 
 def test_missing_input_is_an_empty_object() -> None:
@@ -491,6 +495,12 @@ REFUSED: list[tuple[Json, str]] = [
     ({"output_config": {"format": 5}}, "output_config.format"),
     ({"output_format": 5}, "output_format"),
     ({"metadata": {"user_id": 5}}, "metadata.user_id"),
+    ({"max_tokens": -1}, "max_tokens"),
+    ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "messages.0.content.0.text"),
+    (
+        {"messages": [{"role": "user", "content": [{"type": "image"}]}]},
+        "messages.0.content.0.source",
+    ),
 ]
 
 
@@ -500,3 +510,24 @@ def test_what_makes_no_sense_is_refused_with_its_place(fields: Json, param: str)
     assert found == param
     assert param in message
     assert "expected" in message
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"messages": [{"role": "user", "content": "a"}], "max_tokens": None}, "max_tokens"),
+        ({"messages": [], "max_tokens": 5}, "messages"),
+        ({"messages": [], "max_tokens": 5, "system": "s"}, "messages"),
+    ],
+)
+def test_a_request_without_a_limit_or_a_message_can_be_counted_and_not_answered(
+    fields: Json, param: str
+) -> None:
+    request = decode(**fields)
+    with pytest.raises(RequestRefused, match=f"^{param}: expected") as caught:
+        check_request(request)
+    assert (caught.value.param, caught.value.code) == (param, "missing_field")
+
+
+def test_a_limit_of_zero_fills_the_cache_and_is_no_missing_limit() -> None:
+    check_request(decode(messages=[{"role": "user", "content": "a"}], max_tokens=0))
