@@ -248,9 +248,15 @@ class Exchange:
             return None
         if door.dialect == "responses" and is_new(request):
             self._is_new = True
-            self._keeper = make_keeper(store, request, self._caller)
+            self._keeper = make_keeper(store, request, self._caller, waits=self._waits())
             return None
-        return find_continuation(store, self._door.dialect, request, self._caller())
+        return find_continuation(
+            store, door.dialect, request, self._caller(), waits=self._waits()
+        )
+
+    def _waits(self) -> bool:
+        """Whether the answer asks the client to submit the outputs of its calls."""
+        return self._gateway.profile(self._headers) == "required_action"
 
     def _is_thread(self) -> bool:
         """Whether the request asks for a message thread while nothing is stored; a special refusal answers it."""
