@@ -53,6 +53,7 @@ from dragoman.server.http.bodies import ClientGone, read_body
 from dragoman.server.http.connection import ClientConnection, Headers
 from dragoman.server.http.headers import LOSS_HEADER, ClientHeaders, error_headers, loss_header
 from dragoman.server.limits import GatewayRefusal, check_head, check_json, check_tools
+from dragoman.server.observe.logs import log_calls
 from dragoman.server.observe.record import RequestRecord
 from dragoman.state.continuation import (
     Continuation,
@@ -530,6 +531,7 @@ def _note_answer(record: RequestRecord, answer: AnswerWriter | HostedAnswer) -> 
     if tally.call_count:
         record.call_count = tally.call_count
         record.call_names = tuple(tally.names)
+        log_calls(record, tally)
     record.finish = tally.finish
     if tally.usage is not None:
         record.input_tokens = tally.usage.input
