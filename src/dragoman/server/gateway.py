@@ -94,7 +94,7 @@ class Gateway:
             self.store.start()
             if self.hosted_servers is not None:
                 self.hosted_servers.start()
-            self.upstreams.start()
+            self.upstreams.start(self.limits.note_headers)
 
     def watch_soon(self, exchange: Exchange) -> None:
         """Let an exchange watch its client soon; most small exchanges end before that.
