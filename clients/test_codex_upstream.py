@@ -189,6 +189,29 @@ def test_parallel_calls_come_before_the_finish(codex: CodexGateway, door: str, m
     }
 
 
+def test_serial_calls_come_one_by_one_in_one_turn_of_codex(codex: CodexGateway) -> None:
+    calls = [(f"call_{number}", "get_weather", "{}") for number in range(3)]
+    codex.play(say("", *calls), say("All in."))
+    parameters = {"type": "object", "properties": {}}
+    tools = [{"type": "function", "name": "get_weather", "parameters": parameters}]
+    said: list[Json] = [{"type": "message", "role": "user", "content": "Three, please."}]
+    for name, _, _ in calls:
+        body = {"model": "some-model", "input": said, "tools": tools, "parallel_tool_calls": False}
+        answer = ask(codex.url, "responses", body)
+        assert answer.status_code == 200, answer.content
+        (call,) = answer.json()["output"]
+        assert call["call_id"] == name
+        said += [call, {"type": "function_call_output", "call_id": name, "output": name}]
+    last = ask(codex.url, "responses", {**body, "input": said}).json()
+    assert last["output"][-1]["content"][0]["text"] == "All in."
+    # The model was asked once for the calls, and once with all results.
+    assert len(codex.requests) == 2
+    outputs = [
+        item for item in input_of(codex.requests[-1]) if item["type"] == "function_call_output"
+    ]
+    assert [item["output"] for item in outputs] == ["call_0", "call_1", "call_2"]
+
+
 @doors
 def test_call_that_comes_late_is_waited_for(holding: CodexGateway, door: str) -> None:
     both = say("", ("call_1", "get_weather", "{}"), ("call_2", "get_weather", "{}"))

@@ -19,6 +19,7 @@ from dragoman.config.settings import (
     Settings,
     UpstreamSettings,
 )
+from dragoman.obsidian.settings import ChatSettings
 from gateway_harness import RunningGateway, running_gateway, wait_until
 from plain_http import ask, fetch, plain_body
 from sdk_clients import DOORS, MODES, Offered, SeenCall, conversation
@@ -46,8 +47,11 @@ every_mode = pytest.mark.parametrize(
 
 
 @contextmanager
-def gateway_of(folder: Path, upstream: UpstreamSettings) -> Generator[RunningGateway]:
+def gateway_of(
+    folder: Path, upstream: UpstreamSettings, *, parallel: bool | None = True
+) -> Generator[RunningGateway]:
     settings = Settings(
+        chat=ChatSettings(enable_parallel_tool_calls=parallel),
         server=ServerSettings(shutdown_grace=0.3),
         retry=RetrySettings(base_delay=0.01),
         upstreams={"codex": replace(upstream, output_mode="openai-json")},
@@ -271,3 +275,53 @@ def test_usage_is_counted_for_each_upstream_beside_its_limits(tmp_path: Path) ->
         assert page["limits"] == fetch("GET", f"{gateway.url}/v1/limits").json()["data"]
         assert page["limits"][0]["windows"][0]["used_percent"] == 10
         assert fetch("POST", f"{gateway.url}/v1/usage").status_code == 405
+
+
+@pytest.mark.requirement("S003-51", "S003-67")
+@pytest.mark.parametrize("mode", MODES["chat"])
+@pytest.mark.parametrize("parallel", [None, False])
+def test_without_parallel_calls_a_chat_client_gets_one_call_in_each_answer(
+    parallel: bool | None, mode: str, tmp_path: Path
+) -> None:
+    with gateway_of(tmp_path, app_server(tmp_path, ROUND), parallel=parallel) as gateway:
+        talk = conversation("chat", gateway.url, "m", tools=[WEATHER])
+        talk.say("hi")
+        for call_id in ("call_1", "call_2"):
+            got = talk.ask(mode)
+            assert [seen.call_id for seen in got.calls] == [call_id]
+            talk.answer(got.calls[0], "sunny")
+        assert talk.ask(mode).text == "Sunny."
+    assert len(heard(tmp_path, "turn/start")) == 1
+
+
+@pytest.mark.parametrize(
+    ("door", "said"),
+    [
+        ("chat", {"parallel_tool_calls": False}),
+        ("responses", {"parallel_tool_calls": False}),
+        ("messages", {"tool_choice": {"type": "auto", "disable_parallel_tool_use": True}}),
+    ],
+)
+def test_a_client_may_forbid_parallel_calls(door: str, said: Json, tmp_path: Path) -> None:
+    tools = {
+        "chat": [{"type": "function", "function": {"name": "get_weather", "parameters": SCHEMA}}],
+        "responses": [{"type": "function", "name": "get_weather", "parameters": SCHEMA}],
+        "messages": [{"name": "get_weather", "input_schema": SCHEMA}],
+    }
+    with gateway_of(tmp_path, app_server(tmp_path, ROUND)) as gateway:
+        body = plain_body(door, "m", tools=tools[door], **said)
+        answer = ask(gateway.url, door, body)
+        assert b"call_1" in answer.content
+        assert b"call_2" not in answer.content
+        assert "parallel" not in answer.headers.get("x-dragoman-loss", "")
+
+
+@pytest.mark.requirement("S003-56")
+def test_blocks_are_all_in_one_answer_by_default_because_their_reader_runs_them_in_order(
+    tmp_path: Path,
+) -> None:
+    with gateway_of(tmp_path, app_server(tmp_path, ROUND), parallel=None) as gateway:
+        tools = [{"type": "function", "function": {"name": "get_weather", "parameters": SCHEMA}}]
+        body = plain_body("chat", "m", tools=tools)
+        answer = ask(gateway.url, "chat", body, {"x-proxy-output-mode": "obsidian-xml"})
+        assert answer.json()["choices"][0]["message"]["content"].count("</use_tool>") == 2
