@@ -36,6 +36,7 @@ from dragoman.testing import (
     Wait,
     json_reply,
 )
+from plain_http import ask
 from sdk_clients import DOORS, Conversation, Got, Image, Offered, SeenCall, conversation
 
 SCHEMA: Json = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -189,20 +190,22 @@ def test_parallel_calls_come_before_the_finish(codex: CodexGateway, door: str, m
     }
 
 
-def test_serial_calls_come_one_by_one_in_one_turn_of_codex(codex: CodexGateway) -> None:
+def test_serial_calls_come_one_by_one_in_one_turn_of_codex(holding: CodexGateway) -> None:
+    codex = holding
     calls = [(f"call_{number}", "get_weather", "{}") for number in range(3)]
     codex.play(say("", *calls), say("All in."))
     parameters = {"type": "object", "properties": {}}
     tools = [{"type": "function", "name": "get_weather", "parameters": parameters}]
     said: list[Json] = [{"type": "message", "role": "user", "content": "Three, please."}]
+    body: Json = {"model": "some-model", "tools": tools, "parallel_tool_calls": False}
     for name, _, _ in calls:
-        body = {"model": "some-model", "input": said, "tools": tools, "parallel_tool_calls": False}
+        body["input"] = said
         answer = ask(codex.url, "responses", body)
         assert answer.status_code == 200, answer.content
         (call,) = answer.json()["output"]
         assert call["call_id"] == name
         said += [call, {"type": "function_call_output", "call_id": name, "output": name}]
-    last = ask(codex.url, "responses", {**body, "input": said}).json()
+    last = ask(codex.url, "responses", body).json()
     assert last["output"][-1]["content"][0]["text"] == "All in."
     # The model was asked once for the calls, and once with all results.
     assert len(codex.requests) == 2
