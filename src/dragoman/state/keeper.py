@@ -341,9 +341,11 @@ class Keeper:
                 raise
             # The owner has deleted the response meanwhile: nothing is stored.
         except StoreConflict:
-            if self._draft.claims:
+            if not self._draft.claims:
+                return await self._meet(store, draft, ending)
+            # A write that was stopped may have happened after the check above.
+            if not await _is_stored(store, (owner, response_id), ending):
                 raise
-            return await self._meet(store, draft, ending)
         return ending.status
 
     async def _meet(self, store: Store, draft: Draft, ending: StoredEnd) -> str:
