@@ -251,7 +251,7 @@ def test_codex_without_limits_serves_as_ever(how: str, tmp_path: Path) -> None:
         assert len(pids(tmp_path)) == 1
 
 
-@pytest.mark.requirement("S002-25")
+@pytest.mark.requirement("S002-25", "S003-69")
 def test_usage_is_counted_for_each_upstream_beside_its_limits(tmp_path: Path) -> None:
     upstream = app_server(tmp_path, ROUND, {"account_limits": [limits_of(10)]})
     with gateway_of(tmp_path, upstream) as gateway:

@@ -74,6 +74,7 @@ def submit(
     return fetch("POST", path, {"content-type": "application/json", **(headers or {})}, body)
 
 
+@pytest.mark.requirement("S004-36")
 @streams
 @dialects
 def test_outputs_continue_a_response_with_all_it_was_asked_for(
@@ -274,6 +275,7 @@ def test_the_required_action_profile_keeps_the_list_of_its_document(
     assert "required_action" not in stored
 
 
+@pytest.mark.requirement("S004-36")
 def test_a_body_waits_as_a_stream_does(stage: Stage) -> None:
     scene = stage.scene("messages", CALLING, CALLING, DONE)
     first = create(stage, scene.model, REQUIRED)
@@ -320,6 +322,7 @@ def test_a_client_that_wants_nothing_stored_may_submit_what_it_was_asked_for(
     assert submit(stage, third["id"], OUTPUTS, REQUIRED).status_code in (400, 404)
 
 
+@pytest.mark.requirement("S004-37")
 @streams
 def test_what_is_stored_only_for_its_outputs_cannot_be_read_continued_or_referred_to(
     stage: Stage, stream: bool
@@ -389,6 +392,7 @@ def stored_rows(path: Path) -> list[tuple[float, bytes | None]]:
         return database.execute(rows).fetchall()
 
 
+@pytest.mark.requirement("S004-37")
 @streams
 def test_outputs_are_submitted_to_another_process_and_after_a_restart(
     tmp_path: Path, stream: bool

@@ -381,6 +381,7 @@ def test_approvals_are_declined_and_other_requests_refused(tmp_path: Path) -> No
     asyncio.run(main())
 
 
+@pytest.mark.requirement("S003-06")
 def test_thread_has_only_the_clients_tools_and_words(tmp_path: Path) -> None:
     config: Json = {
         "model_provider": "mine",
