@@ -66,7 +66,9 @@ class Gateway:
                 return dict(answer.headers.items()), answer.read()
         except urllib.error.HTTPError as error:
             with error:
-                raise Wrong(f"expected status 200, got {error.code}: {error.read()[:300]!r}") from error
+                raise Wrong(
+                    f"expected status 200, got {error.code}: {error.read()[:300]!r}"
+                ) from error
 
 
 def expect(is_right: object, what: str, got: object) -> None:
@@ -81,7 +83,9 @@ def read_stream(data: bytes) -> tuple[Read, list[str]]:
     datas = [line.removeprefix("data: ") for line in lines if line.startswith("data: ")]
     expect(datas and datas[-1] == "[DONE]", "[DONE] at the end", datas[-1:])
     choices = [choice for each in datas[:-1] for choice in json.loads(each).get("choices", [])]
-    expect(choices and choices[0]["delta"].get("role") == "assistant", "the role first", choices[:1])
+    expect(
+        choices and choices[0]["delta"].get("role") == "assistant", "the role first", choices[:1]
+    )
     finishes = [choice["finish_reason"] for choice in choices if choice.get("finish_reason")]
     expect(len(finishes) == 1, "one finish reason", finishes)
     expect(choices[-1].get("finish_reason"), "the finish in the last chunk", choices[-1])
@@ -135,7 +139,9 @@ def check_call(gateway: Gateway, model: str, words: str, mode: str, *, stream: b
     if stream:
         expect("tool_call_count" in "".join(comments), "a comment with tool_call_count", comments)
     else:
-        count = {name.lower(): value for name, value in headers.items()}.get("x-codex-tool-call-count")
+        count = {name.lower(): value for name, value in headers.items()}.get(
+            "x-codex-tool-call-count"
+        )
         expect(count == "1", "x-codex-tool-call-count: 1", count)
     return call
 

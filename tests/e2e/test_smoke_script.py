@@ -32,7 +32,9 @@ def smoke(*arguments: str, **environment: str) -> tuple[int, list[str]]:
 
 @pytest.mark.requirement("S003-65")
 def test_structured_and_written_calls_pass_streamed_and_whole() -> None:
-    with running_gateway(Settings(server=ServerSettings(api_keys=("a-key-of-the-smoke-test",)))) as gateway:
+    with running_gateway(
+        Settings(server=ServerSettings(api_keys=("a-key-of-the-smoke-test",)))
+    ) as gateway:
         code, lines = smoke(gateway.url, DRAGOMAN_API_KEY="a-key-of-the-smoke-test")
         assert (code, len(lines)) == (0, CHECKS)
         assert all(line.startswith("ok   ") for line in lines)

@@ -309,7 +309,9 @@ def test_a_client_that_wants_nothing_stored_may_submit_what_it_was_asked_for(
     stage: Stage, dialect: str, stream: bool
 ) -> None:
     scene = stage.scene(dialect, CALLING, CALLING, DONE)
-    first = create(stage, scene.model, REQUIRED, store=False, stream=stream, instructions="Be kind.")
+    first = create(
+        stage, scene.model, REQUIRED, store=False, stream=stream, instructions="Be kind."
+    )
     assert first["required_action"]["submit_tool_outputs"]["tool_calls"][0]["id"] == "call_1"
     second = final(submit(stage, first["id"], OUTPUTS, REQUIRED, stream=stream))
     assert second["status"] == "incomplete"

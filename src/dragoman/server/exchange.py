@@ -251,9 +251,7 @@ class Exchange:
             self._is_new = True
             self._keeper = make_keeper(store, request, self._caller, waits=self._waits())
             return None
-        return find_continuation(
-            store, door.dialect, request, self._caller(), waits=self._waits()
-        )
+        return find_continuation(store, door.dialect, request, self._caller(), waits=self._waits())
 
     def _waits(self) -> bool:
         """Whether the answer asks the client to submit the outputs of its calls."""

@@ -32,7 +32,16 @@ from dragoman.state.endpoints import (
 )
 from dragoman.state.managed_store import ManagedStore
 
-_PATHS = (*DOORS, COUNT_TOKENS_PATH, "/v1/models", "/v1/limits", "/v1/usage", "/healthz", "/readyz", "/metrics")
+_PATHS = (
+    *DOORS,
+    COUNT_TOKENS_PATH,
+    "/v1/models",
+    "/v1/limits",
+    "/v1/usage",
+    "/healthz",
+    "/readyz",
+    "/metrics",
+)
 _STORED = re.compile(r"(?:/v1)?/responses/[^/]+(?:/(input_items|cancel|submit_tool_outputs))?/?")
 _ANY_METHOD = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 

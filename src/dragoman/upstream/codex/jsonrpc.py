@@ -120,7 +120,9 @@ def request(number: int, method: str, params: object) -> bytes:
 
 
 def notification(method: str, params: object = None) -> bytes:
-    return dumps_line({"method": method} if params is None else {"method": method, "params": params})
+    return dumps_line(
+        {"method": method} if params is None else {"method": method, "params": params}
+    )
 
 
 def answer(number: bytes, result: object) -> bytes:

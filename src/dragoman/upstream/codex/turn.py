@@ -72,7 +72,6 @@ class CodexTurn:
         *,
         model: str,
         tools: list[str],
-        is_serial: bool = False,
         on_pause: Callable[["CodexTurn"], None],
         on_end: Callable[["CodexTurn"], None],
     ) -> None:
@@ -95,7 +94,7 @@ class CodexTurn:
         self._ready: list[bytes] = []
         self._later: list[Message] = []
         self._size = 0
-        self._is_serial = is_serial
+        self.is_serial = False
         self._current: str | None = None  # the call of this answer, if answers get one each
         self._next: set[str] = set()  # the calls of later answers
 
@@ -136,11 +135,11 @@ class CodexTurn:
         """Handle a message of this turn."""
         if self.is_released:
             self._deliver_late(message)
-        elif self.is_paused or (self._is_serial and self._belongs_later(message)):
+        elif self.is_paused or (self.is_serial and self._belongs_later(message)):
             self._keep(message)
         else:
             self._take(message)
-            if self._is_serial and self._is_settled_by(message):
+            if self.is_serial and self._is_settled_by(message):
                 self._take_later()
 
     def answer(self, lines: list[bytes], limits: bytes | None) -> None:

@@ -116,10 +116,10 @@ class CodexUpstream:
             thread_id,
             model=model,
             tools=tool_names(asked.thread),
-            is_serial=asked.serial,
             on_pause=lambda _: self._hold(held),
             on_end=lambda _: self._held.drop(held),
         )
+        turn.is_serial = asked.serial
         child.turns[thread_id] = turn
         turn.announce(child.limits)
         is_running = False
