@@ -11,6 +11,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 Json = dict[str, Any]
@@ -82,7 +83,8 @@ def read_stream(data: bytes) -> tuple[Read, list[str]]:
     comments = [line for line in lines if line.startswith(":")]
     datas = [line.removeprefix("data: ") for line in lines if line.startswith("data: ")]
     expect(datas and datas[-1] == "[DONE]", "[DONE] at the end", datas[-1:])
-    choices = [choice for each in datas[:-1] for choice in json.loads(each).get("choices", [])]
+    chunks: list[Json] = [json.loads(each) for each in datas[:-1]]
+    choices: list[Json] = [choice for chunk in chunks for choice in chunk.get("choices", ())]
     expect(
         choices and choices[0]["delta"].get("role") == "assistant", "the role first", choices[:1]
     )
@@ -91,10 +93,11 @@ def read_stream(data: bytes) -> tuple[Read, list[str]]:
     expect(choices[-1].get("finish_reason"), "the finish in the last chunk", choices[-1])
     calls: dict[int, Json] = {}
     for choice in choices:
-        for delta in choice["delta"].get("tool_calls") or []:
+        deltas: list[Json] = choice["delta"].get("tool_calls") or []
+        for delta in deltas:
             call = calls.setdefault(delta["index"], {"function": {"arguments": ""}})
             call |= {key: delta[key] for key in ("id", "type") if key in delta}
-            function = delta.get("function", {})
+            function: Json = delta.get("function") or {}
             if "name" in function:
                 call["function"]["name"] = function["name"]
             call["function"]["arguments"] += function.get("arguments", "")
@@ -103,8 +106,8 @@ def read_stream(data: bytes) -> tuple[Read, list[str]]:
 
 
 def read_body(data: bytes) -> Read:
-    choice = json.loads(data)["choices"][0]
-    message = choice["message"]
+    choice: Json = json.loads(data)["choices"][0]
+    message: Json = choice["message"]
     return Read(
         message.get("content") or "", message.get("tool_calls") or [], choice["finish_reason"]
     )
@@ -183,19 +186,13 @@ def main() -> int:
         ):
             for stream in (True, False):
                 name = f"{form} call, {'streamed' if stream else 'whole'}, {mode}"
-                checks.append(
-                    (
-                        name,
-                        lambda m=model, w=words, o=mode, s=stream: check_call(
-                            gateway, m, w, o, stream=s
-                        ),
-                    )
-                )
-    checks.append(("result of a call", lambda: check_result(gateway, options.model)))
+                check = partial(check_call, gateway, model, words, mode, stream=stream)
+                checks.append((name, check))
+    checks.append(("result of a call", partial(check_result, gateway, options.model)))
     failed = 0
-    for name, check in checks:
+    for name, run in checks:
         try:
-            check()
+            run()
         except Wrong as error:
             failed += 1
             print(f"FAIL {name}: {error}", flush=True)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from typing import Any
 
 import pytest
 from bench_streams import Story, dialect_stream
@@ -18,6 +19,7 @@ from engine_models import Gated, Notes, ask, bounded, texts_of
 KINDS: tuple[UpstreamKind, ...] = ("chat", "responses", "messages")
 CALLS = Story(texts=2, calls=2, arguments=12)
 WORDS = Story(texts=2, calls=0)
+Json = dict[str, Any]
 
 
 def sse_reply(chunks: list[Chunk]) -> ScriptedReply:
@@ -114,7 +116,7 @@ def test_stream_cut_after_a_call_keeps_the_call_and_its_result(kind: UpstreamKin
     asyncio.run(main())
 
 
-SEARCH = {
+SEARCH: Json = {
     "id": "ws_1",
     "type": "web_search_call",
     "status": "completed",
@@ -125,17 +127,17 @@ SEARCH = {
         "sources": [{"type": "url", "url": "https://example.org/w?q=1&lang=fr"}],
     },
 }
-OPENED = {
+OPENED: Json = {
     "id": "ws_2",
     "type": "web_search_call",
     "status": "completed",
     "action": {"type": "open_page", "url": "https://example.org/w"},
 }
-SNAPSHOT = {
+SNAPSHOT: Json = {
     "type": "ghost_snapshot",
     "ghost_commit": {"id": "4f1c", "parent": None, "preexisting_untracked_files": ["a b"]},
 }
-CALL = {
+CALL: Json = {
     "id": "fc_1",
     "type": "function_call",
     "status": "completed",
@@ -143,20 +145,20 @@ CALL = {
     "name": "write",
     "arguments": '{"path": 1}',
 }
-MESSAGE = {
+MESSAGE: Json = {
     "id": "msg_1",
     "type": "message",
     "role": "assistant",
     "status": "completed",
     "content": [{"type": "output_text", "text": "Let me look.", "annotations": []}],
 }
-ITEMS = [SEARCH, MESSAGE, SNAPSHOT, OPENED, CALL]
+ITEMS: list[Json] = [SEARCH, MESSAGE, SNAPSHOT, OPENED, CALL]
 
 
-def items_stream(items: list[dict[str, object]]) -> bytes:
+def items_reply(items: list[Json]) -> ScriptedReply:
     """The stream of a Responses backend that only announces and ends its items, as Codex' backend may."""
-    response = {"id": "resp_1", "object": "response", "status": "in_progress", "output": []}
-    events: list[dict[str, object]] = [{"type": "response.created", "response": response}]
+    response: Json = {"id": "resp_1", "object": "response", "status": "in_progress", "output": []}
+    events: list[Json] = [{"type": "response.created", "response": response}]
     for index, item in enumerate(items):
         begun = {**item, "status": "in_progress"} if "status" in item else item
         events += [
@@ -169,7 +171,7 @@ def items_stream(items: list[dict[str, object]]) -> bytes:
         f"event: {event['type']}\ndata: {json.dumps({'sequence_number': number, **event})}\n\n"
         for number, event in enumerate(events)
     ]
-    return "".join(lines).encode()
+    return sse_reply(["".join(lines).encode()])
 
 
 @pytest.mark.requirement("S002-26", "S002-27")
@@ -178,8 +180,8 @@ def test_searches_and_snapshots_of_the_provider_go_back_in_order_and_unchanged()
         tool = Gated("write")
         tool.go_on.set()
         script = [
-            sse_reply([items_stream(ITEMS)]),
-            sse_reply([items_stream([SEARCH | {"id": "ws_3"}, CALL | {"call_id": "call_2"}])]),
+            items_reply(ITEMS),
+            items_reply([SEARCH | {"id": "ws_3"}, CALL | {"call_id": "call_2"}]),
             sse_reply(list(dialect_stream("responses", WORDS))),
         ]
         async with (
