@@ -194,8 +194,8 @@ def test_serial_calls_come_one_by_one_in_one_turn_of_codex(holding: CodexGateway
     codex = holding
     calls = [(f"call_{number}", "get_weather", "{}") for number in range(3)]
     codex.play(say("", *calls), say("All in."))
-    parameters = {"type": "object", "properties": {}}
-    tools = [{"type": "function", "name": "get_weather", "parameters": parameters}]
+    parameters: Json = {"type": "object", "properties": {}}
+    tools: list[Json] = [{"type": "function", "name": "get_weather", "parameters": parameters}]
     said: list[Json] = [{"type": "message", "role": "user", "content": "Three, please."}]
     body: Json = {"model": "some-model", "tools": tools, "parallel_tool_calls": False}
     for name, _, _ in calls:
