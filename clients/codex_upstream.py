@@ -48,6 +48,9 @@ wire_api = "responses"
 enabled = false
 """
 UPSTREAM = """
+[chat]
+enable_parallel_tool_calls = true
+
 [upstreams.codex]
 kind = "codex"
 command = {command}

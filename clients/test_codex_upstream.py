@@ -36,6 +36,7 @@ from dragoman.testing import (
     Wait,
     json_reply,
 )
+from plain_http import ask
 from sdk_clients import DOORS, Conversation, Got, Image, Offered, SeenCall, conversation
 
 SCHEMA: Json = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -187,6 +188,31 @@ def test_parallel_calls_come_before_the_finish(codex: CodexGateway, door: str, m
     assert {item["call_id"]: item["output"] for item in outputs} == {
         name: f"result of {name}" for name, _, _ in calls
     }
+
+
+def test_serial_calls_come_one_by_one_in_one_turn_of_codex(holding: CodexGateway) -> None:
+    codex = holding
+    calls = [(f"call_{number}", "get_weather", "{}") for number in range(3)]
+    codex.play(say("", *calls), say("All in."))
+    parameters: Json = {"type": "object", "properties": {}}
+    tools: list[Json] = [{"type": "function", "name": "get_weather", "parameters": parameters}]
+    said: list[Json] = [{"type": "message", "role": "user", "content": "Three, please."}]
+    body: Json = {"model": "some-model", "tools": tools, "parallel_tool_calls": False}
+    for name, _, _ in calls:
+        body["input"] = said
+        answer = ask(codex.url, "responses", body)
+        assert answer.status_code == 200, answer.content
+        (call,) = answer.json()["output"]
+        assert call["call_id"] == name
+        said += [call, {"type": "function_call_output", "call_id": name, "output": name}]
+    last = ask(codex.url, "responses", body).json()
+    assert last["output"][-1]["content"][0]["text"] == "All in."
+    # The model was asked once for the calls, and once with all results.
+    assert len(codex.requests) == 2
+    outputs = [
+        item for item in input_of(codex.requests[-1]) if item["type"] == "function_call_output"
+    ]
+    assert [item["output"] for item in outputs] == ["call_0", "call_1", "call_2"]
 
 
 @doors

@@ -40,6 +40,7 @@ async def started(root: Path) -> list[int]:
     return await bounded(wait())
 
 
+@pytest.mark.requirement("S002-32")
 @pytest.mark.parametrize("how", ["interrupted", "cancelled", "out of time"])
 def test_shell_and_its_children_end_with_the_run(how: str, tmp_path: Path) -> None:
     async def main() -> tuple[Engine, list[int]]:

@@ -357,3 +357,25 @@ def test_same_call_again_and_again_is_no_progress() -> None:
         assert isinstance(ended.turns[0].parts[0], Text)
 
     asyncio.run(main())
+
+
+@pytest.mark.requirement("S002-28")
+def test_each_call_that_runs_has_a_debug_line_without_its_input(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main() -> None:
+        model = Script(
+            answer_calls(call("work", "a", '{"b":"the secret"}'), call("work", "b", "{}")),
+            answer_text(),
+        )
+        await bounded(Engine(model, [Acting(say_ok)]).run(ask()))
+
+    with caplog.at_level(logging.INFO, logger="dragoman.engine"):
+        asyncio.run(main())
+    assert caplog.messages == []
+    with caplog.at_level(logging.DEBUG, logger="dragoman.engine"):
+        asyncio.run(main())
+    assert caplog.messages == [
+        "tool call 'work', id 'a', function, 18 characters of input, turn 1",
+        "tool call 'work', id 'b', function, 2 characters of input, turn 1",
+    ]

@@ -49,6 +49,7 @@ def shown_limits(url: str, **headers: str) -> list[dict[str, Any]]:
     return data
 
 
+@pytest.mark.requirement("S002-31")
 @doors
 @pytest.mark.parametrize("streamed", [True, False])
 def test_limits_reach_the_client_the_page_and_the_metrics(

@@ -19,6 +19,7 @@ from dragoman.config.settings import (
     Settings,
     UpstreamSettings,
 )
+from dragoman.obsidian.settings import ChatSettings
 from gateway_harness import RunningGateway, running_gateway, wait_until
 from plain_http import ask, fetch, plain_body
 from sdk_clients import DOORS, MODES, Offered, SeenCall, conversation
@@ -46,8 +47,11 @@ every_mode = pytest.mark.parametrize(
 
 
 @contextmanager
-def gateway_of(folder: Path, upstream: UpstreamSettings) -> Generator[RunningGateway]:
+def gateway_of(
+    folder: Path, upstream: UpstreamSettings, *, parallel: bool | None = True
+) -> Generator[RunningGateway]:
     settings = Settings(
+        chat=ChatSettings(enable_parallel_tool_calls=parallel),
         server=ServerSettings(shutdown_grace=0.3),
         retry=RetrySettings(base_delay=0.01),
         upstreams={"codex": replace(upstream, output_mode="openai-json")},
@@ -200,3 +204,124 @@ def test_check_starts_the_program_and_says_who_answers(
     assert dragoman(["check", "--upstream", "codex"]) == 0
     assert "started; stand-in/0.166.0" in capsys.readouterr().out
     wait_until(lambda: not alive(tmp_path / "child"))
+
+
+def limits_of(used: float) -> Json:
+    window = {"usedPercent": used, "windowDurationMins": 300, "resetsAt": 1900003600}
+    return {"limitId": "codex", "primary": window, "secondary": None, "credits": None}
+
+
+def used_percents(gateway: RunningGateway) -> list[float]:
+    entries: list[Json] = fetch("GET", f"{gateway.url}/v1/limits").json()["data"]
+    return [window["used_percent"] for entry in entries for window in entry["windows"]]
+
+
+@pytest.mark.requirement("S002-25")
+def test_the_accounts_limits_are_read_on_start_and_while_codex_is_in_use(tmp_path: Path) -> None:
+    reports = [limits_of(used) for used in (10, 20, 30)]
+    upstream = app_server(
+        tmp_path,
+        [[text("Hello.")]],
+        {"account_limits": reports},
+        limits_interval=0.01,
+    )
+    with gateway_of(tmp_path, upstream) as gateway:
+        # Nobody has asked for anything.
+        wait_until(lambda: used_percents(gateway) == [10.0])
+        assert len(heard(tmp_path, "account/rateLimits/read")) == 1
+        # The first request lasts longer than the interval, so the limits may be read while it runs and once more after it.
+        first = ask(gateway.url, "chat", plain_body("chat", "m"))
+        assert first.headers["x-codex-primary-used-percent"] in ("10", "20", "30")
+        wait_until(lambda: used_percents(gateway)[0] > 10)
+        ask(gateway.url, "chat", plain_body("chat", "m"))
+        wait_until(lambda: used_percents(gateway) == [30.0])
+        third = ask(gateway.url, "chat", plain_body("chat", "m"))
+        assert third.headers["x-codex-primary-used-percent"] == "30"
+
+
+@pytest.mark.parametrize("how", ["refused", "silent"])
+def test_codex_without_limits_serves_as_ever(how: str, tmp_path: Path) -> None:
+    behaviour = {} if how == "refused" else {"mute": ["account/rateLimits/read"]}
+    upstream = app_server(tmp_path, [[text("Hello.")]], behaviour, limits_interval=0.01)
+    with gateway_of(tmp_path, upstream) as gateway:
+        for _ in range(3):
+            assert ask(gateway.url, "chat", plain_body("chat", "m")).status_code == 200
+        assert used_percents(gateway) == []
+        assert len(heard(tmp_path, "account/rateLimits/read")) == 1
+        assert len(pids(tmp_path)) == 1
+
+
+@pytest.mark.requirement("S002-25", "S003-69")
+def test_usage_is_counted_for_each_upstream_beside_its_limits(tmp_path: Path) -> None:
+    upstream = app_server(tmp_path, ROUND, {"account_limits": [limits_of(10)]})
+    with gateway_of(tmp_path, upstream) as gateway:
+        empty = fetch("GET", f"{gateway.url}/v1/usage").json()
+        assert (empty["object"], empty["data"]) == ("usage", [])
+        assert set(empty["total"].values()) == {0}
+        talk = conversation("chat", gateway.url, "m", tools=[WEATHER])
+        talk.say("hi")
+        for seen in talk.ask("stream").calls:
+            talk.answer(seen, "sunny")
+        talk.ask("create")
+        assert ask(gateway.url, "chat", b"{").status_code == 400
+        page = fetch("GET", f"{gateway.url}/usage").json()
+        counts = {"errors": 0, "tool_calls": 2, "input_tokens": 20, "output_tokens": 10}
+        refused = {"errors": 1, "tool_calls": 0, "input_tokens": 0, "output_tokens": 0}
+        assert page["data"] == [
+            {"upstream": None, "requests": 1, **refused},
+            {"upstream": "codex", "requests": 2, **counts},
+        ]
+        assert page["total"] == {"requests": 3, **counts, "errors": 1}
+        assert page["limits"] == fetch("GET", f"{gateway.url}/v1/limits").json()["data"]
+        assert page["limits"][0]["windows"][0]["used_percent"] == 10
+        assert fetch("POST", f"{gateway.url}/v1/usage").status_code == 405
+
+
+@pytest.mark.requirement("S003-51", "S003-67")
+@pytest.mark.parametrize("mode", MODES["chat"])
+@pytest.mark.parametrize("parallel", [None, False])
+def test_without_parallel_calls_a_chat_client_gets_one_call_in_each_answer(
+    parallel: bool | None, mode: str, tmp_path: Path
+) -> None:
+    with gateway_of(tmp_path, app_server(tmp_path, ROUND), parallel=parallel) as gateway:
+        talk = conversation("chat", gateway.url, "m", tools=[WEATHER])
+        talk.say("hi")
+        for call_id in ("call_1", "call_2"):
+            got = talk.ask(mode)
+            assert [seen.call_id for seen in got.calls] == [call_id]
+            talk.answer(got.calls[0], "sunny")
+        assert talk.ask(mode).text == "Sunny."
+    assert len(heard(tmp_path, "turn/start")) == 1
+
+
+@pytest.mark.parametrize(
+    ("door", "said"),
+    [
+        ("chat", {"parallel_tool_calls": False}),
+        ("responses", {"parallel_tool_calls": False}),
+        ("messages", {"tool_choice": {"type": "auto", "disable_parallel_tool_use": True}}),
+    ],
+)
+def test_a_client_may_forbid_parallel_calls(door: str, said: Json, tmp_path: Path) -> None:
+    tools = {
+        "chat": [{"type": "function", "function": {"name": "get_weather", "parameters": SCHEMA}}],
+        "responses": [{"type": "function", "name": "get_weather", "parameters": SCHEMA}],
+        "messages": [{"name": "get_weather", "input_schema": SCHEMA}],
+    }
+    with gateway_of(tmp_path, app_server(tmp_path, ROUND)) as gateway:
+        body = plain_body(door, "m", tools=tools[door], **said)
+        answer = ask(gateway.url, door, body)
+        assert b"call_1" in answer.content
+        assert b"call_2" not in answer.content
+        assert "parallel" not in answer.headers.get("x-dragoman-loss", "")
+
+
+@pytest.mark.requirement("S003-56")
+def test_blocks_are_all_in_one_answer_by_default_because_their_reader_runs_them_in_order(
+    tmp_path: Path,
+) -> None:
+    with gateway_of(tmp_path, app_server(tmp_path, ROUND), parallel=None) as gateway:
+        tools = [{"type": "function", "function": {"name": "get_weather", "parameters": SCHEMA}}]
+        body = plain_body("chat", "m", tools=tools)
+        answer = ask(gateway.url, "chat", body, {"x-proxy-output-mode": "obsidian-xml"})
+        assert answer.json()["choices"][0]["message"]["content"].count("</use_tool>") == 2

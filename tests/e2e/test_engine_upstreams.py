@@ -1,6 +1,8 @@
 """The engine on real upstreams, over real sockets, in every dialect: tools start before the stream's end."""
 
 import asyncio
+import json
+from typing import Any
 
 import pytest
 from bench_streams import Story, dialect_stream
@@ -17,6 +19,7 @@ from engine_models import Gated, Notes, ask, bounded, texts_of
 KINDS: tuple[UpstreamKind, ...] = ("chat", "responses", "messages")
 CALLS = Story(texts=2, calls=2, arguments=12)
 WORDS = Story(texts=2, calls=0)
+Json = dict[str, Any]
 
 
 def sse_reply(chunks: list[Chunk]) -> ScriptedReply:
@@ -109,5 +112,93 @@ def test_stream_cut_after_a_call_keeps_the_call_and_its_result(kind: UpstreamKin
             assert ended.error is not None
             assert [text for _, text in texts_of(ended.turns)] == ["write ok"]
             assert len(upstream.requests) == 1, "it must not be asked again"
+
+    asyncio.run(main())
+
+
+SEARCH: Json = {
+    "id": "ws_1",
+    "type": "web_search_call",
+    "status": "completed",
+    "action": {
+        "type": "search",
+        "query": "weather in Paris",
+        "queries": ["weather in Paris", "météo Paris"],
+        "sources": [{"type": "url", "url": "https://example.org/w?q=1&lang=fr"}],
+    },
+}
+OPENED: Json = {
+    "id": "ws_2",
+    "type": "web_search_call",
+    "status": "completed",
+    "action": {"type": "open_page", "url": "https://example.org/w"},
+}
+SNAPSHOT: Json = {
+    "type": "ghost_snapshot",
+    "ghost_commit": {"id": "4f1c", "parent": None, "preexisting_untracked_files": ["a b"]},
+}
+CALL: Json = {
+    "id": "fc_1",
+    "type": "function_call",
+    "status": "completed",
+    "call_id": "call_1",
+    "name": "write",
+    "arguments": '{"path": 1}',
+}
+MESSAGE: Json = {
+    "id": "msg_1",
+    "type": "message",
+    "role": "assistant",
+    "status": "completed",
+    "content": [{"type": "output_text", "text": "Let me look.", "annotations": []}],
+}
+ITEMS: list[Json] = [SEARCH, MESSAGE, SNAPSHOT, OPENED, CALL]
+
+
+def items_reply(items: list[Json]) -> ScriptedReply:
+    """The stream of a Responses backend that only announces and ends its items, as Codex' backend may."""
+    response: Json = {"id": "resp_1", "object": "response", "status": "in_progress", "output": []}
+    events: list[Json] = [{"type": "response.created", "response": response}]
+    for index, item in enumerate(items):
+        begun = {**item, "status": "in_progress"} if "status" in item else item
+        events += [
+            {"type": "response.output_item.added", "output_index": index, "item": begun},
+            {"type": "response.output_item.done", "output_index": index, "item": item},
+        ]
+    done = {**response, "status": "completed", "output": items}
+    events.append({"type": "response.completed", "response": done})
+    lines = [
+        f"event: {event['type']}\ndata: {json.dumps({'sequence_number': number, **event})}\n\n"
+        for number, event in enumerate(events)
+    ]
+    return sse_reply(["".join(lines).encode()])
+
+
+@pytest.mark.requirement("S002-26", "S002-27")
+def test_searches_and_snapshots_of_the_provider_go_back_in_order_and_unchanged() -> None:
+    async def main() -> None:
+        tool = Gated("write")
+        tool.go_on.set()
+        script = [
+            items_reply(ITEMS),
+            items_reply([SEARCH | {"id": "ws_3"}, CALL | {"call_id": "call_2"}]),
+            sse_reply(list(dialect_stream("responses", WORDS))),
+        ]
+        async with (
+            ScriptedUpstream(script) as upstream,
+            open_model("m", kind="responses", base_url=upstream.url) as model,
+        ):
+            ended = await bounded(Engine(model, [tool]).run(ask(model="")))
+            assert ended.reason == "answered", ended.error
+            # Nothing was run for them.
+            assert [text for _, text in texts_of(ended.turns)] == ["write ok", "write ok"]
+            second, third = [json.loads(request.body)["input"] for request in upstream.requests[1:]]
+            assert [item["type"] for item in second[1:]] == [
+                *(item["type"] for item in ITEMS),
+                "function_call_output",
+            ]
+            assert [second[1], *second[3:5]] == [SEARCH, SNAPSHOT, OPENED]
+            assert third[: len(second)] == second
+            assert third[len(second)] == SEARCH | {"id": "ws_3"}
 
     asyncio.run(main())

@@ -288,6 +288,7 @@ PAGES = (
     "/readyz",
     "/metrics",
     "/v1/limits",
+    "/v1/usage",
     "/nothing",
     "/v1/responses/x",
 )

@@ -4,6 +4,7 @@ The tests check both ends: what the SDK assembled, and what the upstream receive
 """
 
 import json
+import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +12,9 @@ import openai
 import pytest
 from msgspec import Struct
 
+from gateway_harness import wait_until
 from heard import HeardTool, Spoken, hear
+from plain_http import ask, plain_body
 from sdk_clients import DOORS, MODES, Got, Offered, SeenCall, conversation
 from stage import PATHS, UPSTREAM_KEY, Delivery, Stage, running_stage
 from vendor_wire import Answer, Said, Tool
@@ -181,3 +184,34 @@ def check_calls(seen: list[SeenCall], answer: Answer) -> None:
     for call, wanted in zip(seen, answer.calls, strict=True):
         text = wanted.arguments or "{}"
         assert call.arguments == (text if isinstance(call.arguments, str) else json.loads(text))
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["body", "stream"])
+@pytest.mark.parametrize("dialect", DOORS, ids=lambda dialect: f"over-{dialect}")
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.requirement("S002-28", "S003-66")
+def test_each_call_has_a_debug_line_without_its_input(
+    stage: Stage, door: str, dialect: str, stream: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = weather("call_1", "Paris"), weather("call_2", "Oslo-the-secret")
+    scene = stage.scene(dialect, *[Answer((first, second))] * 2)
+
+    def lines_at(level: int) -> list[str]:
+        caplog.clear()
+        with caplog.at_level(level, logger="dragoman"):
+            body = plain_body(door, scene.model, stream=stream)
+            assert ask(stage.url, door, body, {"x-request-id": "req-of-mine"}).status_code == 200
+            wait_until(lambda: any(scene.model in text for text in logged("dragoman.requests")))
+        return logged("dragoman.calls")
+
+    def logged(name: str) -> list[str]:
+        return [record.getMessage() for record in caplog.records if record.name == name]
+
+    assert lines_at(logging.INFO) == []
+    sizes = [len(each.arguments) for each in (first, second)]
+    assert lines_at(logging.DEBUG) == [
+        f"tool call get_weather, id {call_id}, {size} characters of input, "
+        f"{dialect} to {door}, request req-of-mine"
+        for call_id, size in zip(("call_1", "call_2"), sizes, strict=True)
+    ]
+    assert "Oslo-the-secret" not in caplog.text

@@ -80,7 +80,7 @@ def content_of(expected: Told, flag: str, mode: str, content: str) -> None:
 
 
 @pytest.mark.requirement(
-    "S003-02", "S003-12", "S003-44", "S003-51", "S003-54", "S003-57", "S003-58", "S003-65"
+    "S003-02", "S003-12", "S003-44", "S003-51", "S003-54", "S003-57", "S003-58"
 )
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("mode", MODES)
@@ -117,9 +117,7 @@ def check_comment(frames: list[str], expected: Told, flag: str) -> None:
     }
 
 
-@pytest.mark.requirement(
-    "S003-12", "S003-44", "S003-51", "S003-54", "S003-57", "S003-58", "S003-65"
-)
+@pytest.mark.requirement("S003-12", "S003-44", "S003-51", "S003-54", "S003-57", "S003-58")
 @pytest.mark.parametrize("way", ["body", "gathered"])
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("mode", MODES)

@@ -370,7 +370,7 @@ def json_lines(caplog: pytest.LogCaptureFixture) -> list[Any]:
     return [json.loads(line) for line in lines if line.startswith("{")]
 
 
-@pytest.mark.requirement("S003-52")
+@pytest.mark.requirement("S003-52", "S003-69")
 @pytest.mark.parametrize("streamed", [True, False])
 def test_the_log_says_what_the_comment_says(
     caplog: pytest.LogCaptureFixture, streamed: bool
@@ -395,6 +395,8 @@ def test_the_log_says_what_the_comment_says(
         "tool_call_truncated": True,
         "stop_after_tools_mode": "burst",
     }
+    usage = answer.usage
+    assert (line["input_tokens"], line["output_tokens"]) == (usage["input"], usage["output"])
 
 
 NOISE = {

@@ -1,16 +1,24 @@
 """`submit_tool_outputs` continues a response, once; the `required_action` profile asks its client for the outputs."""
 
 import json
+import sqlite3
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dragoman.config.settings import StoreSettings
+from dragoman.store.contract import WAITING_SECONDS
+from dragoman.store.engine import STEP
 from dragoman.testing import json_reply
 from gateway_harness import DIALECTS
 from heard import ERROR_MARK, HeardCall, HeardResult, Spoken, hear
 from plain_http import ask, fetch
+from served import Served, serving
 from stage import Stage, running_stage
 from vendor_wire import Answer, Said, Tool
 
@@ -66,6 +74,7 @@ def submit(
     return fetch("POST", path, {"content-type": "application/json", **(headers or {})}, body)
 
 
+@pytest.mark.requirement("S004-36")
 @streams
 @dialects
 def test_outputs_continue_a_response_with_all_it_was_asked_for(
@@ -266,6 +275,7 @@ def test_the_required_action_profile_keeps_the_list_of_its_document(
     assert "required_action" not in stored
 
 
+@pytest.mark.requirement("S004-36")
 def test_a_body_waits_as_a_stream_does(stage: Stage) -> None:
     scene = stage.scene("messages", CALLING, CALLING, DONE)
     first = create(stage, scene.model, REQUIRED)
@@ -287,3 +297,138 @@ def test_an_answer_without_calls_waits_for_nothing_in_any_profile(
     told = create(stage, scene.model, REQUIRED, stream=stream)
     assert told["status"] == "completed"
     assert "required_action" not in told
+
+
+OUTPUTS = [{"tool_call_id": "call_1", "output": "sunny"}]
+
+
+@streams
+@dialects
+@pytest.mark.requirement("S004-37")
+def test_a_client_that_wants_nothing_stored_may_submit_what_it_was_asked_for(
+    stage: Stage, dialect: str, stream: bool
+) -> None:
+    scene = stage.scene(dialect, CALLING, CALLING, DONE)
+    first = create(
+        stage, scene.model, REQUIRED, store=False, stream=stream, instructions="Be kind."
+    )
+    assert first["required_action"]["submit_tool_outputs"]["tool_calls"][0]["id"] == "call_1"
+    second = final(submit(stage, first["id"], OUTPUTS, REQUIRED, stream=stream))
+    assert second["status"] == "incomplete"
+    assert submit(stage, first["id"], OUTPUTS, REQUIRED).status_code == 409
+    third = final(submit(stage, second["id"], OUTPUTS, REQUIRED, stream=stream))
+    assert third["status"] == "completed"
+    assert len(hear(dialect, scene.requests[2].body).results) == 2
+    assert b"Be kind." in scene.requests[2].body
+    assert submit(stage, second["id"], OUTPUTS, REQUIRED).status_code == 409
+    assert submit(stage, third["id"], OUTPUTS, REQUIRED).status_code in (400, 404)
+
+
+@pytest.mark.requirement("S004-37")
+@streams
+def test_what_is_stored_only_for_its_outputs_cannot_be_read_continued_or_referred_to(
+    stage: Stage, stream: bool
+) -> None:
+    scene = stage.scene("chat", CALLING, CALLING, DONE)
+    first = create(stage, scene.model, REQUIRED, store=False, stream=stream)
+    second = final(submit(stage, first["id"], OUTPUTS, REQUIRED, stream=stream))
+    third = final(submit(stage, second["id"], OUTPUTS, REQUIRED, stream=stream))
+    for response in (first, second, third):
+        path = f"{stage.url}/v1/responses/{response['id']}"
+        assert fetch("GET", path).status_code == 404
+        assert fetch("GET", f"{path}/input_items").status_code == 404
+        assert fetch("POST", f"{path}/cancel").status_code == 404
+        assert fetch("DELETE", path).status_code == 404
+        body = {"model": scene.model, "input": "go on", "previous_response_id": response["id"]}
+        assert ask(stage.url, "responses", body).status_code == 400
+    item = {"type": "item_reference", "id": first["output"][0]["id"]}
+    referring = ask(stage.url, "responses", {"model": scene.model, "input": [item]})
+    assert referring.status_code == 404
+
+
+def test_a_branch_that_is_not_stored_is_submitted_with_all_that_it_continues(stage: Stage) -> None:
+    scene = stage.scene("messages", Answer((Said(("Hello.",)),)), CALLING, DONE)
+    stored = create(stage, scene.model, input="My name is Ada.")
+    branch = create(
+        stage, scene.model, REQUIRED, store=False, previous_response_id=stored["id"], stream=True
+    )
+    answer = submit(stage, branch["id"], OUTPUTS, REQUIRED)
+    assert answer.status_code == 200, answer.content
+    turns = hear("messages", scene.requests[2].body).turns
+    assert Spoken("user", "My name is Ada.") in turns
+    assert Spoken("user", "How is the weather?") in turns
+
+
+def test_with_the_store_off_nobody_is_asked_for_outputs() -> None:
+    with running_stage(store=StoreSettings(url="memory:", policy="off")) as stage:
+        scene = stage.scene("chat", CALLING, CALLING)
+        for stream in (False, True):
+            response = create(stage, scene.model, REQUIRED, stream=stream)
+            assert response["status"] == "completed"
+            assert "required_action" not in response
+
+
+def test_an_answer_that_waits_for_nothing_leaves_nothing_in_the_store(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    with running_stage(store=StoreSettings(url=f"sqlite:{path}")) as stage:
+        scene = stage.scene("chat", DONE, DONE, CALLING, DONE)
+        create(stage, scene.model, REQUIRED, store=False)
+        create(stage, scene.model, REQUIRED, store=False, stream=True)
+        assert stored_rows(path) == []
+        waiting = create(stage, scene.model, REQUIRED, store=False, stream=True)
+        final(submit(stage, waiting["id"], OUTPUTS, REQUIRED, stream=True))
+        now = time.time()
+        expiries = [expires for expires, _ in stored_rows(path)]
+        assert len(expiries) == 2
+        # No longer than a client may need, not for the thirty days of a stored response; a row lives one step longer at most.
+        assert max(expiries) < now + WAITING_SECONDS * (1 + 2 * STEP)
+        assert [stream for _, stream in stored_rows(path)] == [None, None]
+
+
+def stored_rows(path: Path) -> list[tuple[float, bytes | None]]:
+    with closing(sqlite3.connect(path)) as database:
+        tables = database.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
+        if ("responses",) not in tables:
+            return []
+        rows = "SELECT r.expires, a.stream FROM responses r JOIN answers a ON a.n = r.n"
+        return database.execute(rows).fetchall()
+
+
+@pytest.mark.requirement("S004-37")
+@streams
+def test_outputs_are_submitted_to_another_process_and_after_a_restart(
+    tmp_path: Path, stream: bool
+) -> None:
+    environment = {"DRAGOMAN_STORE_URL": f"sqlite:{tmp_path / 'store.db'}"}
+    asked = {
+        "model": "rehearsal",
+        "input": "weather in Oslo, please",
+        "tools": TOOLS,
+        "store": False,
+        "stream": stream,
+    }
+    with serving(tmp_path, environment) as one:
+        with serving(tmp_path, environment) as two:
+            first = asked_of(one, "/v1/responses", asked)
+            other = asked_of(one, "/v1/responses", asked | {"input": "weather in Rome, please"})
+            assert "required_action" in first
+            assert submitted_to(two, first)["status"] == "completed"
+        # Whoever began it may be gone.
+        one.kill()
+    with serving(tmp_path, environment) as three:
+        assert submitted_to(three, other)["status"] == "completed"
+        assert fetch("GET", f"{three.url}/v1/responses/{other['id']}").status_code == 404
+
+
+def asked_of(node: Served, path: str, body: Json) -> Json:
+    headers = {"content-type": "application/json", **REQUIRED}
+    answer = fetch("POST", node.url + path, headers, json.dumps(body).encode())
+    assert answer.status_code == 200, answer.content
+    return final(answer)
+
+
+def submitted_to(node: Served, response: Json) -> Json:
+    calls = response["required_action"]["submit_tool_outputs"]["tool_calls"]
+    outputs = [{"tool_call_id": call["id"], "output": "cold"} for call in calls]
+    path = f"/v1/responses/{response['id']}/submit_tool_outputs"
+    return asked_of(node, path, {"tool_outputs": outputs})

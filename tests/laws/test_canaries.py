@@ -31,7 +31,7 @@ PATHS = {
     "messages": "/v1/messages",
     "count": "/v1/messages/count_tokens",
 }
-PAGES = ("/healthz", "/readyz", "/metrics", "/v1/models", "/v1/limits")
+PAGES = ("/healthz", "/readyz", "/metrics", "/v1/models", "/v1/limits", "/v1/usage")
 # Prints all it was given on its standard error, and ends.
 TELLTALE = "import os, sys; print(sys.argv, dict(os.environ), file=sys.stderr); sys.exit(3)"
 

@@ -154,6 +154,15 @@ def test_finished_item_reports_the_calls_in_its_content(kind: str) -> None:
     assert found(item_done(parts)) == [("call_1", "f", '{"a":1}'), ("call_2", "g", "{}")]
 
 
+@pytest.mark.requirement("S000-07")
+@pytest.mark.parametrize("kind", FUNCTION_LIKE)
+def test_finished_item_names_the_call_whose_arguments_are_under_way(kind: str) -> None:
+    named = item_done([{"type": kind, "call_id": "call_1", "function_name": "f"}])
+    assert found(arguments_delta('{"a":'), arguments_delta("1}"), named) == [
+        ("call_1", "f", '{"a":1}')
+    ]
+
+
 @pytest.mark.requirement("S000-08")
 def test_name_that_comes_after_the_arguments_is_filled_in() -> None:
     events = [

@@ -113,6 +113,17 @@ def test_raw_call_keeps_the_arguments_as_they_came() -> None:
     assert (call.metadata.raw.call_id, call.metadata.raw.input) == ("call_1", '{"a":  1.0}')
 
 
+@pytest.mark.requirement("S001-07")
+def test_raw_call_keeps_the_fields_that_nobody_knows() -> None:
+    wire: Payload = {**tool_call("call_1", "f", "{}"), "index": 7, "x_vendor": {"trace": "t"}}
+    (call,) = parse_tool_calls(chat_body(wire)).calls
+    raw = call.metadata.raw
+    assert isinstance(raw, Call)
+    assert raw.extra is not None
+    assert raw.extra.dialect == "chat"
+    assert json.loads(bytes(raw.extra.fields["x_vendor"])) == {"trace": "t"}
+
+
 @pytest.mark.requirement("S001-08", "S001-10")
 @pytest.mark.parametrize("dialect", STREAMS)
 def test_pieces_are_collected_and_the_call_is_given_once(dialect: str) -> None:
@@ -196,6 +207,27 @@ def test_what_was_collected_is_released_with_the_call() -> None:
     finally:
         tracemalloc.stop()
     parser.feed(tail)
+
+
+@pytest.mark.requirement("S001-12")
+@pytest.mark.parametrize("dialect", STREAMS)
+def test_nothing_that_was_collected_is_left_when_the_stream_has_ended(dialect: str) -> None:
+    size, count = 50_000, 10
+    streams = [
+        json.loads(json.dumps(STREAMS[dialect]).replace("hello", f"{number}" + "x" * size))
+        for number in range(count)
+    ]
+    tracemalloc.start()
+    try:
+        left: list[ToolCallParser] = []
+        for stream in streams:
+            parser = ToolCallParser()
+            delivered = sum(len(parser.feed(item)) for item in stream) + len(parser.close())
+            assert delivered == 1
+            left.append(parser)
+        assert tracemalloc.get_traced_memory()[0] < size * 2
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.requirement("S001-13")

@@ -233,6 +233,15 @@ def test_tool_gets_the_arguments_as_the_text_they_are() -> None:
     assert (tool.calls[0].call_id, tool.calls[0].input) == ("a", text)
 
 
+@pytest.mark.requirement("S002-30")
+def test_call_of_unified_exec_reaches_the_tool_of_that_name_with_its_arguments() -> None:
+    tool = Acting(say_ok, "unified_exec")
+    text = '{"input": ["ls",  "-l"], "session_id": null, "timeout_ms": 1e3}'
+    ended, _ = played(Wire(whole(function("unified_exec", "a", text)), ANSWER), tool)
+    assert (tool.calls[0].name, tool.calls[0].input) == ("unified_exec", text)
+    assert texts_of(ended.turns) == [("a", "ok a")]
+
+
 @pytest.mark.requirement("S002-11")
 @pytest.mark.parametrize("name", ["files__get", "mcp__files__get"])
 def test_name_of_server_and_tool_finds_the_server_s_tool(name: str) -> None:

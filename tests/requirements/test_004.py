@@ -2,7 +2,7 @@
 
 import pytest
 
-from dragoman.dialects.codec import EncodeContext
+from dragoman.dialects.codec import DecodeContext, EncodeContext
 from dragoman.dialects.translate import StreamTranslator
 from seed_wires import (
     CHAT_CALL,
@@ -57,6 +57,28 @@ def test_required_action_profile_has_the_seven_kinds_of_events_in_order() -> Non
     assert kinds == [
         "response.created",
         "response.output_item.added",
+        "response.function_call_arguments.delta",
+        "response.function_call_arguments.done",
+        "response.output_item.done",
+        "response.required_action",
+        "response.completed",
+    ]
+
+
+@pytest.mark.requirement("S004-01")
+def test_required_action_profile_has_each_event_once_but_for_the_argument_pieces() -> None:
+    chunks: list[Payload | str] = [
+        chat_chunk({"role": "assistant"}),
+        chat_chunk(tool_delta(0, '{"a":', "call_1", "f")),
+        chat_chunk(tool_delta(0, "1}")),
+        chat_chunk({}, "tool_calls"),
+        "[DONE]",
+    ]
+    assert [event["type"] for event in written(chunks, ACTING)] == [
+        "response.created",
+        "response.in_progress",  # OpenAI's own, which the document leaves out
+        "response.output_item.added",
+        "response.function_call_arguments.delta",
         "response.function_call_arguments.delta",
         "response.function_call_arguments.done",
         "response.output_item.done",
@@ -272,6 +294,28 @@ def test_minted_ids_are_unique_and_carry_the_vendors_prefixes() -> None:
     assert all(item["id"].startswith("fc_") for item in output)
     assert all(item["call_id"].startswith("call_") for item in output)
     assert len({item["id"] for item in output} | {item["call_id"] for item in output}) == 4
+
+
+@pytest.mark.requirement("S004-29")
+def test_ids_minted_for_two_answers_differ() -> None:
+    nameless: list[Payload | str] = [
+        chat_chunk({"role": "assistant"}),
+        chat_chunk({"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": "{}"}}]}),
+        chat_chunk({}, "tool_calls"),
+        "[DONE]",
+    ]
+    ids: set[str] = set()
+    for seed in ("req_1", "req_2", "req_3"):
+        stream = translate(
+            "chat",
+            "responses",
+            nameless,
+            decode=DecodeContext(seed=seed),
+            encode=EncodeContext(seed=seed),
+        )
+        (item,) = one(payloads(stream), "response.completed")["response"]["output"]
+        ids |= {item["id"], item["call_id"]}
+    assert len(ids) == 6
 
 
 @pytest.mark.requirement("S004-30", "S004-31", "S004-33", "S004-34", "S004-35")

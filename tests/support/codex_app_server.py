@@ -52,7 +52,7 @@ def app_server(
     behaviour: `garbage` (lines printed first), `mute` (methods that get no answer), `refuse` (method: [code, message]),
     `exit_on` (method: exit code; `exit_once` if only the first child does), `flood` (bytes on standard error),
     `stubborn` (does not end with its input), `grandchild` (starts a process that would outlive it), `config` (what
-    config/read returns), `ask` (requests of its own before the first item), `limits`, `error` (the turn fails with it),
+    config/read returns), `account_limits` (what each `account/rateLimits/read` returns, the last for ever), `ask` (requests of its own before the first item), `limits`, `error` (the turn fails with it),
     `retry` (it begins the first response anew), `silent` (nothing after turn/start), `late_call` (calls are asked for
     after the response is over), `never_complete` (the response has no end), `complete_held`, `complete_on_steer` (the turn ends while
     calls wait), `slow` (seconds before each item), `slow_answers` (method: seconds before its answer), `own_tools` (names of tools
@@ -196,6 +196,10 @@ class _Server:
             code, words = script["refuse"][method]
             self._send({"id": message["id"], "error": {"code": code, "message": words}})
             return
+        if method == "account/rateLimits/read" and "account_limits" not in script:
+            words = "codex account authentication required to read rate limits"
+            self._send({"id": message["id"], "error": {"code": -32600, "message": words}})
+            return
         after = {"turn/start": self._begin, "turn/interrupt": self._interrupt}.get(method)
         self._send({"id": message["id"], "result": self._result(method, params)})
         if after is not None:
@@ -207,6 +211,10 @@ class _Server:
                 return {"userAgent": "stand-in/0.166.0"}
             case "config/read":
                 return {"config": self._script.get("config", {})}
+            case "account/rateLimits/read":
+                reports: list[Json] = self._script["account_limits"]
+                limits = reports.pop(0) if len(reports) > 1 else reports[0]
+                return {"rateLimits": limits, "rateLimitsByLimitId": {"codex": limits}}
             case "thread/start":
                 thread = _Thread(len(self._threads) + 1)
                 thread.id += f"-{os.getpid()}"

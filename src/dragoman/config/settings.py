@@ -199,6 +199,7 @@ class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         the folder of its configuration and login (None: Codex's default place), and the number of processes.
     held_ttl, held_max: for the kind `codex`: seconds that a turn waits for results, and how many turns may wait. A desktop
         client asks a person before it runs a tool, which takes minutes; a waiting turn costs some kilobytes.
+    limits_interval: for the kind `codex`: seconds between two reads of the account's rate limits while it is in use.
     always_stream: request a stream even if the client wants a body, for servers whose bodies are poor.
     passthrough: `exact` forwards answers of the same dialect without checks.
     text_calls: the text formats of calls to look for, by name, or `auto`; empty: text is never read as calls.
@@ -221,6 +222,7 @@ class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     children: Count = 1
     held_ttl: Seconds = 900.0
     held_max: Count = 256
+    limits_interval: Seconds = 60.0
     headers: dict[str, str] = field(default_factory=dict[str, str])
     query: dict[str, str] = field(default_factory=dict[str, str])
     ca_file: str | None = None

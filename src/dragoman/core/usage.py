@@ -26,15 +26,21 @@ _COUNTS = tuple(field.name for field in structs.fields(Usage) if field.name != "
 # A log line names at most this many calls of an answer; further calls are only counted.
 MAX_NAMES = 32
 
+# Calls of one answer that are noted: more than any model makes in a turn. Further calls are only counted.
+MAX_NOTED = 1024
+
+CallNote = tuple[str, str, int]
+"""A call without its content: its name, its call id and the characters of its input."""
+
 
 class Tally:
     """A summary of one answer without its content: calls, finish, tokens. `note` every event, or those in `NOTED`."""
 
-    __slots__ = ("call_count", "error", "finish", "limits", "model", "names", "started", "usage")
+    __slots__ = ("call_count", "calls", "error", "finish", "limits", "model", "started", "usage")
 
     def __init__(self) -> None:
         self.call_count = 0
-        self.names: list[str] = []
+        self.calls: list[CallNote] = []
         self.finish: FinishReason | None = None
         self.usage: Usage | None = None
         self.limits: Limits | None = None
@@ -44,10 +50,8 @@ class Tally:
 
     def note(self, event: Event) -> None:
         match event:
-            case PartEnded(value=Call(name=name)):
-                self.call_count += 1
-                if len(self.names) < MAX_NAMES:
-                    self.names.append(name)
+            case PartEnded(value=Call() as call):
+                self.note_call(call)
             case Finished(reason=reason):
                 self.finish = reason
             case UsageReported(usage=usage):
@@ -62,6 +66,16 @@ class Tally:
                 self.started = True
             case _:
                 pass
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the first calls."""
+        return [name for name, _, _ in self.calls[:MAX_NAMES]]
+
+    def note_call(self, call: Call) -> None:
+        self.call_count += 1
+        if len(self.calls) < MAX_NOTED:
+            self.calls.append((call.name, call.call_id, len(call.input)))
 
 
 def tally_of(events: Iterable[Event]) -> Tally:
@@ -84,9 +98,7 @@ def tally_whole(outcome: Outcome) -> Tally:
         tally.finish = choice.finish
         for part in choice.parts:
             if isinstance(part, Call):
-                tally.call_count += 1
-                tally.names.append(part.name)
-    del tally.names[MAX_NAMES:]
+                tally.note_call(part)
     return tally
 
 

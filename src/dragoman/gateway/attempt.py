@@ -289,6 +289,7 @@ class UpstreamModel:
         asked = ClientRequest(b"", request, is_rebuilt=True)
         planned = await offload(weigh_request(request), plan_request, asked, target, stream=stream)
         self._observer.sent(target, planned)
+        logger.debug("asking %s for %s in %s", target.upstream, target.model, target.dialect)
         sender = self._sender
         sent = upstream_request(planned, target, sender, stream=stream)
         # Ids are minted from the seed, and must differ within one conversation.

@@ -8,7 +8,7 @@ whether a failure allows the next attempt.
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fnmatch import translate
 from functools import lru_cache
 from urllib.parse import urlsplit
@@ -112,10 +112,11 @@ class Upstreams:
                 self._cached[client_dialect, model] = targets
         return targets
 
-    def start(self) -> None:
-        """Start the upstreams that run as child processes. Requires a running event loop."""
+    def start(self, on_limits: Callable[[str, Mapping[str, str]], None]) -> None:
+        """Start the upstreams that run as child processes. Requires a running event loop. `on_limits`: see `Supervised`."""
         for upstream in self.by_name.values():
             if isinstance(upstream, Supervised):
+                upstream.on_limits = on_limits
                 upstream.start()
 
     def problems(self) -> dict[str, str]:

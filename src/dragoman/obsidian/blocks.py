@@ -4,7 +4,7 @@ Copilot up to 3.1.x reads its tool calls from such blocks; later releases take s
 
 Writing: strings are written raw (or with entities), everything else as JSON. In JSON a `<` is written `\\u003c`, so that a
 list or an object with markup in its strings is still read as JSON. Parameters come in the order of the schema, then the
-others. Every tag that is opened is closed. A parameter whose name cannot be a tag is left out.
+others by name, so that equal calls are equal blocks. Every tag that is opened is closed. A parameter whose name cannot be a tag is left out.
 
 The client's reader, as 3.0 to 3.1.5 have it: a block ends at the first closing tag. Its name is the first `<name>`.
 Parameters are tags up to the first closing tag of the same name, trimmed. A value with tags in it is a list (`<item>`)
@@ -60,7 +60,7 @@ def to_obsidian_xml(call: object, *, schema: object = None, escape: XmlEscape = 
         dialect's answer.
 
     Strings are written raw, everything else as JSON, as the client reads them. Parameters come in the order of the schema,
-    then the others.
+    then the others by name.
 
     escape: `entities` for clients that decode them; Copilot does not.
 
@@ -150,7 +150,7 @@ def _order(schema: object, arguments: Mapping[str, bytes]) -> list[str]:
     known = set(declared)
     return [
         *(key for key in declared if key in arguments),
-        *(key for key in arguments if key not in known),
+        *sorted(key for key in arguments if key not in known),
     ]
 
 

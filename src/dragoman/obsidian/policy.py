@@ -101,9 +101,20 @@ def policy_for(
         dedup=chat.tool_block_dedup,
         finish_failed=after_calls == "finish",
         grace=chat.stop_after_tools_grace_ms / 1000,
-        parallel_calls=chat.enable_parallel_tool_calls,
+        parallel_calls=_parallel_calls(chat, kind, mode),
         pairs_results=results == "on" or (results == "auto" and mode == "obsidian-xml"),
     )
+
+
+def _parallel_calls(chat: ChatSettings, kind: str, mode: OutputMode) -> bool | None:
+    """Off by default with Codex, as in the original proxy, for clients that may run the calls of one answer at once.
+
+    A reader of `<use_tool>` blocks runs them one after the other, and sends the results as text, which continues no turn of
+    Codex: held back, the other calls of a turn would be lost. So that mode gets all calls of a turn, unless the setting forbids it.
+    """
+    if chat.enable_parallel_tool_calls is not None:
+        return chat.enable_parallel_tool_calls
+    return False if kind == _CODEX and mode == "openai-json" else None
 
 
 def _requested_mode(header: bytes) -> OutputMode:

@@ -67,6 +67,7 @@ class AttemptRecorder(AttemptObserver):
         record.attempts += 1
         record.upstream = target.upstream
         record.upstream_model = target.model
+        record.upstream_dialect = target.dialect
         if self._has_failed:
             self._has_failed = False
             self.losses, record.repairs = self._before

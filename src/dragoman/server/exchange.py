@@ -56,6 +56,7 @@ from dragoman.server.http.bodies import ClientGone, read_body
 from dragoman.server.http.connection import ClientConnection, Headers
 from dragoman.server.http.headers import LOSS_HEADER, ClientHeaders, error_headers, loss_header
 from dragoman.server.limits import GatewayRefusal, check_head, check_json, check_tools
+from dragoman.server.observe.logs import log_calls
 from dragoman.server.observe.record import RequestRecord
 from dragoman.state.continuation import (
     Continuation,
@@ -258,9 +259,13 @@ class Exchange:
             return None
         if door.dialect == "responses" and is_new(request):
             self._is_new = True
-            self._keeper = make_keeper(store, request, self._caller)
+            self._keeper = make_keeper(store, request, self._caller, waits=self._waits())
             return None
-        return find_continuation(store, self._door.dialect, request, self._caller())
+        return find_continuation(store, door.dialect, request, self._caller(), waits=self._waits())
+
+    def _waits(self) -> bool:
+        """Whether the answer asks the client to submit the outputs of its calls."""
+        return self._gateway.profile(self._headers) == "required_action"
 
     def _is_thread(self) -> bool:
         """Whether the request asks for a message thread while nothing is stored; a special refusal answers it."""
@@ -552,6 +557,7 @@ def _note_answer(record: RequestRecord, answer: AnswerWriter | HostedAnswer) -> 
     if tally.call_count:
         record.call_count = tally.call_count
         record.call_names = tuple(tally.names)
+        log_calls(record, tally)
     record.finish = tally.finish
     if tally.usage is not None:
         record.input_tokens = tally.usage.input

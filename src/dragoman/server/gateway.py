@@ -94,7 +94,7 @@ class Gateway:
             self.store.start()
             if self.hosted_servers is not None:
                 self.hosted_servers.start()
-            self.upstreams.start()
+            self.upstreams.start(self.limits.note_headers)
 
     def watch_soon(self, exchange: Exchange) -> None:
         """Let an exchange watch its client soon; most small exchanges end before that.
@@ -222,7 +222,12 @@ class Gateway:
             check_source(self.cors, self._hosts, headers)
 
     def profile(self, headers: Mapping[bytes, bytes]) -> Profile:
-        """The profile of the Responses door: the request's header wins over the configuration."""
+        """The profile of the Responses door: the request's header wins over the configuration.
+
+        Without a store nobody could submit outputs, so nobody is asked for them.
+        """
+        if not self.is_storing:
+            return "default"
         wanted = headers.get(b"x-dragoman-profile")
         if wanted is not None:
             return "required_action" if wanted == b"required-action" else "default"

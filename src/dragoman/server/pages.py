@@ -33,7 +33,16 @@ from dragoman.state.endpoints import (
 )
 from dragoman.state.managed_store import ManagedStore
 
-_PATHS = (*DOORS, COUNT_TOKENS_PATH, "/v1/models", "/v1/limits", "/healthz", "/readyz", "/metrics")
+_PATHS = (
+    *DOORS,
+    COUNT_TOKENS_PATH,
+    "/v1/models",
+    "/v1/limits",
+    "/v1/usage",
+    "/healthz",
+    "/readyz",
+    "/metrics",
+)
 _STORED = re.compile(r"(?:/v1)?/responses/[^/]+(?:/(input_items|cancel|submit_tool_outputs))?/?")
 _ANY_METHOD = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
@@ -62,6 +71,7 @@ class Pages:
             count_tokens_path = COUNT_TOKENS_PATH.replace("/v1", prefix, 1)
             routes += [
                 self._route(f"{prefix}/limits", self._limits),
+                self._route(f"{prefix}/usage", self._usage),
                 self._route(prefix + stored, self._reads(read_response)),
                 self._route(prefix + stored, self._changes(delete_response), "DELETE"),
                 self._route(f"{prefix}{stored}/input_items", self._reads(list_input)),
@@ -160,6 +170,13 @@ class Pages:
     async def _limits(self, _request: HttpRequest) -> Response:
         """The latest rate limits that each upstream has reported."""
         return _json(200, self._gateway.limits.page())
+
+    async def _usage(self, _request: HttpRequest) -> Response:
+        """What each upstream was asked for, and the latest rate limits that it has reported."""
+        gateway = self._gateway
+        gateway.flush()
+        report: dict[str, object] = {"object": "usage", **gateway.telemetry.usage()}
+        return _json(200, dumps({**report, "limits": gateway.limits.entries()}))
 
     async def _metrics(self, request: HttpRequest) -> Response:
         if not self._gateway.settings.server.metrics:

@@ -2,7 +2,7 @@
 
     OpenAI      x-ratelimit-{limit,remaining,reset}-{requests,tokens}              resets are durations: 1m2.5s
     Anthropic   anthropic-ratelimit-{requests,tokens,…}-{limit,remaining,reset}    resets are times: RFC 3339
-    Codex       x-codex-primary-used-percent and its family                        from Responses servers only
+    Codex       x-codex-primary-used-percent and its family                        from Responses servers and Codex
 
 Between servers of one vendor the headers pass unchanged. Codex's headers pass to every client, and are also written in the
 format of the client's vendor. `retry-after`, `retry-after-ms` and `x-should-retry` mean the same to both vendors' SDKs and
@@ -44,6 +44,7 @@ _ANTHROPIC = "anthropic-ratelimit-"
 # Fast and priority tiers have their own families; so has `unified` (subscriptions), with the prefix of the ordinary one.
 _ANTHROPIC_FAMILIES = ("anthropic-ratelimit-", "anthropic-priority-", "anthropic-fast-")
 _CODEX = "x-codex-"
+_CODEX_DIALECTS = frozenset(("responses", "codex"))
 # The only header with the prefix `x-codex-` that is no limit; `upstream.http.headers` passes it on.
 _TURN_STATE = "x-codex-turn-state"
 # Codex counts other limits in families named `x-<limit>-…` with these endings.
@@ -65,7 +66,7 @@ def limit_headers(
         ]
     else:
         sent = list(_mapped(_table(door, upstream_headers), found, upstream_headers, now))
-    if dialect == "responses" and any(map(_is_codex, found)):
+    if dialect in _CODEX_DIALECTS and any(map(_is_codex, found)):
         sent += [(_encoded(name), upstream_headers[name]) for name in found if _is_codex(name)]
         sent += _shares(door, upstream_headers, found, now)
     if "retry-after-ms" in found and "retry-after" not in found:
@@ -221,10 +222,13 @@ class LatestLimits:
         return self._snapshots.get(upstream)
 
     def page(self) -> bytes:
-        """The body for GET /v1/limits: every upstream that has reported limits."""
+        """The body for GET /v1/limits."""
+        return dumps({"object": "list", "data": self.entries()})
+
+    def entries(self) -> list[dict[str, object]]:
+        """Every upstream that has reported limits."""
         self.settle()
-        entries = [_entry(name, snapshot) for name, snapshot in sorted(self._snapshots.items())]
-        return dumps({"object": "list", "data": entries})
+        return [_entry(name, snapshot) for name, snapshot in sorted(self._snapshots.items())]
 
     def _merge(self, upstream: str, limits: Limits, at: float) -> None:
         known = self._snapshots.get(upstream)

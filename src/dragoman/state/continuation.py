@@ -27,6 +27,7 @@ from dragoman.offload import offload
 from dragoman.state.conversation import continued, settings_of
 from dragoman.state.keeper import Keeper
 from dragoman.state.managed_store import ManagedStore
+from dragoman.store.contract import waiting_owner
 from dragoman.store.records import Draft, Link
 
 MINTED: dict[Dialect, str] = {"responses": RESPONSE_PREFIX, "messages": "msg_dgm"}
@@ -54,13 +55,14 @@ class StorageCaller(Struct, frozen=True):
     """Who sent a request, and how its answer is stored.
 
     number: for the id of the answer (`core.ids.number_of`). created: seconds since the epoch.
-    make_keeper: returns the keeper of the answer.
+    make_keeper: returns the keeper of the answer. only_waiting: see `Draft`.
     """
 
     owner: str
     number: str
     created: float
     make_keeper: Callable[[Draft], Keeper]
+    only_waiting: bool = False
 
 
 class Continuation(Struct, frozen=True, kw_only=True):
@@ -91,19 +93,35 @@ def make_keeper(
     managed: ManagedStore,
     request: Request,
     caller_of: Callable[[], StorageCaller],
-    parent: str | None = None,
+    *,
+    links: tuple[Link, ...] = (),
+    waits: bool = False,
 ) -> Keeper | None:
-    """Return the keeper for the answer to a Responses request; None, without calling `caller_of`, if it is not stored."""
-    if not _is_kept(managed, request):
+    """Return the keeper for the answer to a Responses request; None, without calling `caller_of`, if it is not stored.
+
+    links: the conversation that the request continues. waits: the answer asks for the outputs of its calls, so what they
+    continue must be stored even if the client wants nothing stored.
+    """
+    if _is_kept(managed, request):
+        caller = caller_of()
+        parent = links[-1].head.id if links else None
+        return caller.make_keeper(_draft("responses", caller, request, parent))
+    if not waits:
         return None
-    caller = caller_of()
-    return caller.make_keeper(_draft("responses", caller, request, parent))
+    # It has another owner than the responses that it continues, so it takes their turns along.
+    caller = _waiting(caller_of())
+    return caller.make_keeper(_draft("responses", caller, continued(links, request)))
 
 
 async def find_continuation(
-    managed: ManagedStore, door: Dialect, request: Request, caller: StorageCaller
+    managed: ManagedStore,
+    door: Dialect,
+    request: Request,
+    caller: StorageCaller,
+    *,
+    waits: bool = False,
 ) -> Continuation:
-    """Return the conversation that a request at a door continues, if any.
+    """Return the conversation that a request at a door continues, if any. `waits`: see `make_keeper`.
 
     Raises:
         RequestRefused: the conversation cannot be continued. StoreError: the store did not answer.
@@ -120,7 +138,7 @@ async def find_continuation(
     if wanted and (links or previous is None):
         referred = await _resolve(managed, caller.owner, request, wanted)
         request = referred.request
-    keeper = make_keeper(managed, request, lambda: caller, previous if links else None)
+    keeper = make_keeper(managed, request, lambda: caller, links=links, waits=waits)
     missing = () if referred is None else referred.missing
     known = (*links[-1:], *(() if referred is None else referred.links))
     if not known:
@@ -155,8 +173,13 @@ async def continue_submitted(
         StoreMissing: there is no such response.
         RequestRefused: the response runs, or was continued, or the outputs do not match its calls.
     """
-    owner = caller.owner
-    links = await _chain(managed, owner, response_id)
+    try:
+        links = await _chain(managed, caller.owner, response_id)
+    except StoreMissing as error:
+        if error.response_id not in (None, response_id):
+            raise
+        caller = _waiting(caller)
+        links = await _chain(managed, caller.owner, response_id)
     head = links[-1].head
     if head.door != "responses":
         raise StoreMissing(f"expected a stored response, {response_id!r} is none")
@@ -313,6 +336,11 @@ def _refuse_thread(message_id: str, why: str) -> RequestRefused:
     )
 
 
+def _waiting(caller: StorageCaller) -> StorageCaller:
+    """The caller as the owner of responses that are stored only while they wait for the outputs of their calls."""
+    return structs.replace(caller, owner=waiting_owner(caller.owner), only_waiting=True)
+
+
 def _is_kept(managed: ManagedStore, request: Request) -> bool:
     if managed.settings.policy == "asked":
         return request.store is True
@@ -337,6 +365,7 @@ def _draft(
         parent=parent,
         inherits=claims,
         claims=claims,
+        only_waiting=caller.only_waiting,
     )
 
 

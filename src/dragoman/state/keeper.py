@@ -6,7 +6,8 @@
 
 If the store fails, the response fails: the client gets a failure in place of the end, or an error if nothing was sent
 yet. A response that runs for a while is begun in the store, so that others see that it runs; a response that continues
-another by a claim is begun before anything is sent.
+another by a claim is begun before anything is sent. A response that is stored only while it waits (`Draft.only_waiting`)
+is neither begun early nor replayed, and one that waits for nothing leaves no content.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ from typing import TypeVar
 
 from msgspec import structs
 
-from dragoman._json import dumps_text
+from dragoman._json import dumps, dumps_text
 from dragoman.core.failures import error_info
 from dragoman.core.fields import set_members
 from dragoman.core.ids import RESPONSE_PREFIX
@@ -90,8 +91,8 @@ class Keeper:
         self._end: AnswerEnd | None = None
         self._has_begun = False  # whether anything was sent
         self._buffer = StreamBuffer()
-        # No endpoint returns the stream of a message.
-        self._takes_more = draft.door == "responses"
+        # No endpoint returns the stream of a message, nor of a response that only waits.
+        self._takes_more = draft.door == "responses" and not draft.only_waiting
         self._shown: int | None = (
             None  # once the stream ends: how many bytes of the buffer precede its last bytes
         )
@@ -270,6 +271,8 @@ class Keeper:
 
     def begin_soon(self) -> None:
         """Start a task that begins the response in the store, so that others see that it runs."""
+        if self._draft.only_waiting:
+            return
         if self._beginning is None and not self._is_over and self.key is not None:
             self._beginning = self._managed.spawn(self._begin())
 
@@ -296,6 +299,10 @@ class Keeper:
 
     async def _store(self, end: AnswerEnd, stream: StreamBuffer | None) -> bool:
         """Store the end. Returns whether the response was cancelled meanwhile, and so not stored."""
+        if self._draft.only_waiting and not end.open_calls:
+            if not self.is_begun:
+                return False
+            end = _without_content(end)  # settles the claim
         if self._beginning is not None:
             await asyncio.shield(self._beginning)
         ending = StoredEnd(
@@ -334,9 +341,11 @@ class Keeper:
                 raise
             # The owner has deleted the response meanwhile: nothing is stored.
         except StoreConflict:
-            if self._draft.claims:
+            if not self._draft.claims:
+                return await self._meet(store, draft, ending)
+            # A write that was stopped may have happened after the check above.
+            if not await _is_stored(store, (owner, response_id), ending):
                 raise
-            return await self._meet(store, draft, ending)
         return ending.status
 
     async def _meet(self, store: Store, draft: Draft, ending: StoredEnd) -> str:
@@ -438,6 +447,11 @@ def _unstored(error: StoreError) -> ErrorInfo:
     info = error_info(error)
     message = f"the response could not be stored: {error.message}"
     return ErrorInfo(kind=info.kind, message=message, status=info.status)
+
+
+def _without_content(end: AnswerEnd) -> AnswerEnd:
+    fields: dict[str, object] = {"id": end.id, "object": "response", "status": end.status}
+    return structs.replace(end, body=dumps({**fields, "output": []}), items=())
 
 
 def _message_body(message_id: str, outcome: Outcome) -> bytes:

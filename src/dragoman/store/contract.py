@@ -26,7 +26,7 @@ died: another response may take it. Branches by `previous_response_id` take no c
 lease; `renew` extends their leases and claims, and returns the responses that no longer run (cancelled or deleted,
 perhaps on another node). `lost` only returns those, and is called more often.
 
-**Expiry.** A response lives `ttl` seconds from being stored. A response that continues it keeps all its ancestors alive
+**Expiry.** A response lives `ttl` seconds from being stored, and at most `WAITING_SECONDS` if it is `only_waiting`. A response that continues it keeps all its ancestors alive
 as long as itself, so that no active conversation loses its beginning. Expired responses are not found, swept or not.
 `expire` removes them, and then those that expire next while the total exceeds `max_bytes`.
 
@@ -53,6 +53,10 @@ from dragoman.store.records import (
 
 LEASE_SECONDS = 60.0
 """How long a response may run without a renewal. Renewed every third of a lease, it survives two failed renewals."""
+
+WAITING_SECONDS = 3600.0
+"""How long a response of a client that wants nothing stored waits for the outputs of its calls. The longest tool runs, and
+the people who approve them, take less."""
 
 MAX_CHAIN = 4096
 """Responses in one conversation: more turns than any context window holds, and a bound on what one query reads."""
@@ -82,6 +86,11 @@ def owner_of(key: str | None) -> str:
     return sha256(b"dragoman store owner\0" + key.encode("utf-8", "surrogatepass")).hexdigest()[
         :_OWNER_DIGITS
     ]
+
+
+def waiting_owner(owner: str) -> str:
+    """Return the owner of the responses that this owner's clients may continue by `submit_tool_outputs`, and not read."""
+    return f"{owner}-waiting"
 
 
 class Store(Protocol):

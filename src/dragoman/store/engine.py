@@ -207,8 +207,8 @@ class StoreEngine(Protocol):
     @property
     def name(self) -> str: ...
 
-    async def insert(self, entry: Entry, now: float) -> None:
-        """Raises StoreConflict, and whatever `entry` raises."""
+    async def insert(self, entry: Entry, now: float, ttl: float) -> None:
+        """`ttl`: how long the row lives from `now` on. Raises StoreConflict, and whatever `entry` raises."""
         ...
 
     async def finish(self, key: Key, over: RowEnd, now: float) -> Status:

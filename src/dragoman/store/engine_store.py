@@ -33,6 +33,7 @@ from dragoman.store.contract import (
     MAX_CHAIN,
     MAX_CHAIN_BYTES,
     SWEEP_BATCH,
+    WAITING_SECONDS,
     ClaimResult,
     Key,
     Store,
@@ -255,16 +256,19 @@ class EngineStore:
     async def _insert(self, draft: Draft, ending: StoredEnd | None, lease: float) -> None:
         now = self._clock()
         until = now + lease
+        ttl = self._settings.ttl
+        if draft.only_waiting:
+            ttl = min(ttl, WAITING_SECONDS)
 
         def entry() -> StoredContent:
             return self._content(draft, ending, until)
 
         weight = weigh_request(draft.request) + (0 if ending is None else _weigh(ending))
         if weight < LARGE:
-            await self._engine.insert(entry, now)
+            await self._engine.insert(entry, now, ttl)
         else:
             made = await offload(weight, entry)
-            await self._engine.insert(lambda: made, self._clock())
+            await self._engine.insert(lambda: made, self._clock(), ttl)
 
     def _content(self, draft: Draft, ending: StoredEnd | None, lease: float) -> StoredContent:
         """Return the row and content of a response. `lease`: until when it counts as running without a renewal."""

@@ -51,7 +51,7 @@ class MemoryEngine:
     def name(self) -> str:
         return "memory"
 
-    async def insert(self, entry: Entry, now: float) -> None:
+    async def insert(self, entry: Entry, now: float, ttl: float) -> None:
         made = entry()
         # A copy: the engine changes the row, and the caller's row must not change.
         row = structs.replace(made.row)
@@ -62,7 +62,7 @@ class MemoryEngine:
         above = above if above is not None and above.row.expires > now else None
         if row.claims and (above is None or above.row.claimed_by != row.id):
             raise claim_taken(row.id, row.parent)
-        life = lifetime(now, self._settings.ttl, None if above is None else above.row.expires)
+        life = lifetime(now, ttl, None if above is None else above.row.expires)
         row.expires = life.expires
         if life.renews:
             for ancestor in self._upwards(above, now):

@@ -27,6 +27,8 @@ class Draft(Struct, frozen=True, kw_only=True):
     inherits: fields that the request leaves unset take the parent's settings (threads, `submit_tool_outputs`); otherwise
         only the turns carry over (`previous_response_id`).
     claims: it continues its parent by a claim that it holds (`submit_tool_outputs`); otherwise by a branch.
+    only_waiting: its client wants nothing stored, but was asked to submit the outputs of calls. It is stored only if it waits
+        for them, for a short time (`contract.WAITING_SECONDS`).
     body: the response object as sent at the beginning, for a GET before the end.
     """
 
@@ -39,6 +41,7 @@ class Draft(Struct, frozen=True, kw_only=True):
     parent: str | None = None
     inherits: bool = False
     claims: bool = False
+    only_waiting: bool = False
     body: bytes = b""
 
 

@@ -119,7 +119,12 @@ class Upstream(Protocol):
 
 @runtime_checkable
 class Supervised(Protocol):
-    """An upstream that runs as a child process, and may be down."""
+    """An upstream that runs as a child process, and may be down.
+
+    on_limits: called with the upstream's name and its rate limits, as headers, when it reports them outside an answer.
+    """
+
+    on_limits: Callable[[str, Mapping[str, str]], None] | None
 
     @property
     def problem(self) -> str | None:

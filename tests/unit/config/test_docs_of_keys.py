@@ -30,7 +30,7 @@ from dragoman.config.settings import (
     UpstreamSettings,
 )
 from dragoman.config.values import read_struct
-from dragoman.obsidian.settings import ChatSettings
+from dragoman.obsidian.settings import PROXY_VARIABLES, ChatSettings
 from dragoman.server.connect import CLIENTS, access_of, snippet
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -132,3 +132,47 @@ def test_the_page_about_clients_shows_what_is_printed(client: str) -> None:
     page = (DOCS / "connect.md").read_text(encoding="utf-8")
     text = snippet(client, access_of(complete(Settings())))
     assert f"\n## {CLIENTS[client].title}\n\n```{CLIENTS[client].language}\n{text}```\n" in page
+
+
+EXAMPLE = (DOCS.parent / ".env.example").read_text(encoding="utf-8")
+ENTRY = re.compile(r"^# (?P<words>.+)\n(?P<name>[A-Z_]+)=(?P<value>.*)$", re.MULTILINE)
+# Names in capitals that are no variables of the gateway: constants of Python, and variables that it sets for others.
+NOT_READ = frozenset(
+    (
+        *("OPENAI_HOST", "ANTHROPIC_HOST", "CODEX_INSTALL_HINT"),
+        *("DRAGOMAN_API_KEY", "DRAGOMAN_CALL"),
+    )
+)
+
+
+def variables_in_the_source() -> set[str]:
+    """All names of variables in the code, by the prefixes that the gateway's variables have."""
+    prefixes = "DRAGOMAN|PROXY|CODEX|OPENAI|ANTHROPIC|XDG_STATE|PROMETHEUS"
+    name = re.compile(rf'"((?:{prefixes})_[A-Z_]+)"')
+    source = DOCS.parent / "src" / "dragoman"
+    texts = [path.read_text(encoding="utf-8") for path in source.rglob("*.py")]
+    return {found for text in texts for found in name.findall(text)} - NOT_READ
+
+
+@pytest.mark.requirement("S003-68")
+def test_the_example_of_an_environment_has_every_variable_with_a_sentence() -> None:
+    entries = list(ENTRY.finditer(EXAMPLE))
+    names = [entry["name"] for entry in entries]
+    assert len(names) == len(set(names)) == len(re.findall(r"^[A-Z_]+=", EXAMPLE, re.MULTILINE))
+    assert set(names) == variables_in_the_source()
+    assert set(names) >= {*PROXY_VARIABLES}
+    for entry in entries:
+        assert entry["words"].endswith(".")
+        is_secret = re.search(r"KEY", entry["name"])
+        assert not (is_secret and entry["value"])
+
+
+@pytest.mark.requirement("S003-68")
+def test_the_example_of_an_environment_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    environ = {entry["name"]: entry["value"] for entry in ENTRY.finditer(EXAMPLE)}
+    assert load_settings(None, environ) == load_settings(None, {})
+    keys = {"OPENAI_API_KEY": "a", "ANTHROPIC_API_KEY": "b"}
+    assert load_settings(None, {**environ, **keys}) == load_settings(None, keys)

@@ -472,7 +472,7 @@ def test_a_login_file_is_for_the_chatgpt_codex_backend_only(tmp_path: Path) -> N
         load_settings(file, {})
 
 
-@pytest.mark.requirement("S000-27")
+@pytest.mark.requirement("S000-27", "S000-29")
 @pytest.mark.parametrize(
     ("variable", "in_file", "path"),
     [

@@ -296,6 +296,7 @@ HARMLESS: dict[type[Struct], set[str]] = {
     StoreSettings: {"policy", "ttl", "max_bytes", "max_record_bytes", "pool_size"},
     UpstreamSettings: {
         *("kind", "also", "api_key", "children", "held_ttl", "held_max", "headers", "query"),
+        "limits_interval",
         *("connect_timeout", "first_byte_timeout", "idle_timeout", "max_connections", "always_stream"),
         *("passthrough", "name_fallback", "anthropic_version", "text_calls", "prompted_tools"),
         *("output_mode", "keeps_responses", "limits", "models", "losses"),

@@ -3,10 +3,18 @@
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dragoman._json import raw
 from dragoman.model.parts import Call
-from dragoman.obsidian.blocks import read_block, read_value, render_block
+from dragoman.obsidian.blocks import (
+    extract_use_tool_blocks,
+    read_block,
+    read_value,
+    render_block,
+    to_obsidian_xml,
+)
 from obsidian_answers import block
 
 SCHEMA = raw({"type": "object", "properties": {"path": {}, "content": {}, "terms": {}}})
@@ -28,12 +36,29 @@ def test_a_call_without_arguments_has_a_block_without_parameters() -> None:
 
 
 @pytest.mark.requirement("S003-29")
-def test_parameters_come_in_the_order_of_the_schema_then_the_others() -> None:
+def test_parameters_come_in_the_order_of_the_schema_then_the_others_by_name() -> None:
     rendered = render_block(call('{"z":1,"terms":[],"path":"a","b":true}'), schema=SCHEMA)
     assert rendered.text == block(
-        "write", ("path", "a"), ("terms", "[]"), ("z", "1"), ("b", "true")
+        "write", ("path", "a"), ("terms", "[]"), ("b", "true"), ("z", "1")
     )
     assert rendered.misread == ()
+
+
+@pytest.mark.requirement("S003-29")
+@given(st.permutations(["query", "Zone", "salientTerms", "a", "time_range"]))
+def test_without_a_schema_parameters_come_by_name(keys: list[str]) -> None:
+    rendered = render_block(call(json.dumps({key: key.upper() for key in keys})))
+    wanted = [(key, key.upper()) for key in ("Zone", "a", "query", "salientTerms", "time_range")]
+    assert rendered.text == block("write", *wanted)
+
+
+@pytest.mark.requirement("S003-29")
+def test_a_block_that_was_written_is_extracted_as_the_same_call() -> None:
+    source = '{"path":"a.md","terms":["x","y"],"content":"two\\nlines"}'
+    text = f"First.\n{to_obsidian_xml(call(source), schema=SCHEMA)}\nLast."
+    (found,) = extract_use_tool_blocks(text)
+    assert found.name == "write"
+    assert json.loads(found.arguments) == json.loads(source)
 
 
 @pytest.mark.parametrize(

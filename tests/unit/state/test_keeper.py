@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
@@ -124,6 +125,41 @@ def test_a_response_that_is_being_stored_is_not_lost_because_it_runs_no_more(
 
     asyncio.run(run())
     assert stopped == []
+
+
+@pytest.mark.parametrize("is_claimed", [True, False])
+def test_an_end_that_is_written_again_before_the_first_write_is_done_is_no_conflict_with_itself(
+    tmp_path: Path, is_claimed: bool
+) -> None:
+    """The exchange was cancelled while its end waited for another process, and ends a second time."""
+
+    async def run() -> None:
+        path = tmp_path / "store.db"
+        holder = holder_of(f"sqlite://{path}")
+        keeper = await claimed(holder) if is_claimed else keeper_of(holder)
+        told = streamed(keeper, "x")
+        if not is_claimed:
+            keeper.take(told[:100])
+            await keeper.begin_now()
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        first = asyncio.create_task(keeper.end_stream(told))
+        for _ in range(20):  # the write is handed to the store's thread
+            await asyncio.sleep(0)
+        assert keeper.is_ending
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+        second = asyncio.create_task(keeper.end_stream(told))
+        await holder.call("read", lambda store: store.head(*KEY))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        other.execute("ROLLBACK")
+        other.close()
+        assert await second == told
+        keeper.close()
+        await holder.close()
+
+    asyncio.run(run())
 
 
 @pytest.mark.parametrize("is_claimed", [True, False])

@@ -39,7 +39,6 @@ LOSSES: LossTable = {
     "metadata": LossRule("there is no metadata", "drop"),
     "namespace": LossRule("the tool is offered as namespace__name", "carry"),
     "opaque_part": LossRule("a part that only its own dialect understands", "drop"),
-    "parallel_calls": LossRule("parallel calls cannot be forbidden", "drop"),
     "presence_penalty": LossRule("there is no presence penalty", "drop"),
     "previous_response": LossRule(
         "a conversation that refers to an earlier response would be lost", "refuse"

@@ -437,11 +437,13 @@ def encode_request(
         thread["config"] = {"model_verbosity": request.verbosity}
     elif request.verbosity is not None:
         book.note("verbosity", "verbosity", request.verbosity)
-    body = {
+    body: dict[str, object] = {
         "thread": thread,
         "turn": _turn(request, book),
         "items": ThreadItemWriter(names, target, book).write(conversation),
     }
+    if request.parallel_calls is False:
+        body["serial"] = True
     _note_unsaid(request, book)
     repairs = (*pairing, *offer.repairs)
     return EncodedRequest(dumps_document(body), names, book.losses, repairs, request.stop)
@@ -499,7 +501,6 @@ _note_absent = unsaid_noter(
         "logit_bias": ("logit_bias", "logit_bias"),
         "max_tokens": ("max_tokens", "max_tokens"),
         "metadata": ("metadata", "metadata"),
-        "parallel_calls": ("parallel_calls", "parallel_tool_calls"),
         "presence_penalty": ("presence_penalty", "presence_penalty"),
         "previous_id": ("previous_response", "previous_response_id"),
         "seed": ("seed", "seed"),

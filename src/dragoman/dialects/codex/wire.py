@@ -48,11 +48,12 @@ decode_envelope = typed_decoder(MessageEnvelope)
 
 
 class CodexRequest(Struct, frozen=True):
-    """A request, as `request.encode_request` writes it."""
+    """A request, as `request.encode_request` writes it. `serial`: the client wants one call in an answer."""
 
     thread: Raw
     turn: Raw
     items: list[Raw]
+    serial: bool = False
 
 
 decode_codex_request = typed_decoder(CodexRequest)

@@ -158,7 +158,7 @@ class ItemWriter:
             self._book.note("provider_call", spec.type, f"the input of {call.name}")
         item: JsonObject = {"id": item_id, **call_fields(call, spec)}
         if spec.has_status:
-            item["status"] = _call_status(spec, call.status)
+            item["status"] = call_status(spec, call.status)
         return item
 
     def result_spec(self, result: Result) -> ResultSpec | None:
@@ -201,7 +201,8 @@ _MAY_FAIL = frozenset(
 )
 
 
-def _call_status(spec: CallSpec, status: PartStatus) -> str:
+def call_status(spec: CallSpec, status: PartStatus) -> str:
+    """Return the status of a call item for the wire."""
     if status == "failed" and spec.type in _MAY_FAIL:
         return "failed"
     word = _status(status)

@@ -41,7 +41,7 @@ from dragoman.core.seals import seal_to_encrypted, split_family
 from dragoman.core.surrogates import replace_lone
 from dragoman.dialects.codec import Target
 from dragoman.dialects.responses.content import media_fields, read_content
-from dragoman.dialects.responses.item_writer import ItemWriter, JsonObject
+from dragoman.dialects.responses.item_writer import ItemWriter, JsonObject, call_status
 from dragoman.dialects.responses.items import (
     call_fields,
     call_spec,
@@ -263,7 +263,7 @@ class InputItemWriter:
 
     def _call(self, part: Call, turn: Turn, where: str) -> JsonObject | None:
         spec = call_spec(part, is_native=self._is_native)
-        if spec is None or (part.executor == "provider" and not self._is_native):
+        if spec is None or not self._is_ours(part, spec.type):
             # Only the provider that made a provider call accepts it on replay.
             self._book.note("provider_call", where, part.name)
             return None
@@ -276,12 +276,22 @@ class InputItemWriter:
             # Tools on a server of the provider keep their names.
             name=self._names.wire(part.name, part.namespace) if spec.kind in _NAMED else part.name,
         )
-        return self._finish(call_fields(call, spec), spec.type, part.item_id, turn)
+        fields = call_fields(call, spec)
+        if part.executor == "provider" and spec.has_status and not self._is_native:
+            # The status of an item that was in this dialect's request is the status of its turn.
+            fields["status"] = call_status(spec, part.status)
+        return self._finish(fields, spec.type, part.item_id, turn)
+
+    def _is_ours(self, part: Call | Result, kind: str) -> bool:
+        """Whether a call or a result may be sent: one of a provider must come from this dialect, as its id shows."""
+        if part.executor != "provider" or self._is_native:
+            return True
+        return (part.item_id or "").startswith(PREFIXES[kind])
 
     def _result(self, part: Result, turn: Turn, where: str) -> JsonObject | None:
         kind = self._written.get(part.call_id, part.kind)
         spec = RESULT_OF_KIND.get(kind) or result_spec(part)
-        if spec is None or (part.executor == "provider" and not self._is_native):
+        if spec is None or not self._is_ours(part, spec.type):
             self._book.note("provider_result", where, part.kind)
             return None
         alias = alias_id(part.call_id, self._ids) if part.call_id else ""

@@ -336,6 +336,17 @@ class LiveTurn:
             # `Stopped` is still in the inbox; until the machine gets it, the machine may start calls.
             self._inbox.put(Settled(number=order.number, how="aborted"))
             return
+        if logger.isEnabledFor(logging.DEBUG):
+            call = order.call
+            # An input may hold secrets: only its size is logged.
+            logger.debug(
+                "tool call %r, id %r, %s, %d characters of input, turn %d",
+                call.name,
+                call.call_id,
+                call.kind,
+                len(call.input),
+                self._number,
+            )
         report = partial(self._take_report, order.number)
         task = self._group.create_task(run_call(order, self._settings, report))
         task.add_done_callback(partial(self._take_settled, order.number))

@@ -2,7 +2,7 @@
 
 A request's line is made from its record, which has no content. It is written directly to the handler that
 `configure_logging` installed; in a program that embeds the gateway with its own logging, it goes to the logger
-`dragoman.requests`. Values that a client sent are truncated, and escaped so that they stay on one line.
+`dragoman.requests`. At debug level, the logger `dragoman.calls` gets one line per tool call, without its input. Values that a client sent are truncated, and escaped so that they stay on one line.
 """
 
 import logging
@@ -15,10 +15,12 @@ from typing import TextIO
 from dragoman._json import dumps
 from dragoman.config.settings import LogSettings
 from dragoman.core.secrets import NO_SECRETS, Secrets, clean, redact
+from dragoman.core.usage import Tally
 from dragoman.obsidian.answer import ObsidianReport
 from dragoman.server.observe.record import RequestRecord
 
 REQUESTS = "dragoman.requests"
+CALLS = "dragoman.calls"
 
 # A model name or a tool name has some tens of characters, a request id up to 128.
 MAX_NAME = 128
@@ -53,6 +55,27 @@ class RequestLog:
                 return
         for level, record in shown:
             self._logger.log(level, "%s", self._render(record, now))
+
+
+_calls = logging.getLogger(CALLS)
+
+
+def log_calls(record: RequestRecord, tally: Tally) -> None:
+    """Log one line for each call of an answer, at debug level. An input may hold secrets: only its size is logged."""
+    if not _calls.isEnabledFor(logging.DEBUG):
+        return
+    for name, call_id, size in tally.calls:
+        _calls.debug(
+            "tool call %s, id %s, %d characters of input, %s to %s, request %s",
+            _word(name),
+            _word(call_id),
+            size,
+            record.upstream_dialect,
+            record.door,
+            _word(record.request_id),
+        )
+    if tally.call_count > len(tally.calls):
+        _calls.debug("and %d more tool calls", tally.call_count - len(tally.calls))
 
 
 _LEVEL_NAMES = {logging.INFO: "info", logging.WARNING: "warning", logging.ERROR: "error"}

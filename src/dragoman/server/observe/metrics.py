@@ -9,6 +9,7 @@ With several workers, each writes its numbers to files, and any of them renders 
 
 import os
 import re
+import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import translate
@@ -18,6 +19,8 @@ from importlib.metadata import version
 from tempfile import TemporaryDirectory
 from typing import Literal, Protocol, cast
 
+from msgspec import Struct
+from msgspec.structs import asdict
 from prometheus_client import (
     CollectorRegistry,
     Counter,
@@ -28,6 +31,7 @@ from prometheus_client import (
 )
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.metrics_core import Metric
+from prometheus_client.samples import Sample
 
 from dragoman.config.settings import Settings
 from dragoman.model.outcome import Limits
@@ -131,6 +135,33 @@ class _Usual:
         self.observe_all = meters.duration.labels(door, upstream, stream).observe
 
 
+class UpstreamCounts(Struct):
+    """What one upstream was asked for."""
+
+    requests: int = 0
+    errors: int = 0
+    tool_calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+    def add(self, other: "UpstreamCounts") -> None:
+        for name in self.__struct_fields__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+_COUNTED = {
+    "dragoman_requests": "requests",
+    "dragoman_errors": "errors",
+    "dragoman_tool_calls": "tool_calls",
+    "dragoman_tokens": "",  # the direction says which
+}
+
+
+def _count(counts: UpstreamCounts, metric: str, sample: Sample) -> None:
+    field = _COUNTED[metric] or f"{sample.labels['direction']}_tokens"
+    setattr(counts, field, getattr(counts, field) + int(sample.value))
+
+
 class Telemetry:
     """Counts requests and logs them. One per application."""
 
@@ -141,6 +172,7 @@ class Telemetry:
             ProcessCollector(registry=self._registry)
         self._meters = _Meters(self._registry)
         self._meters.build.labels(version("dragoman")).set(1)
+        self._since = time.time()
         self.open = 0
         if not self.is_shared:
             self._meters.open.set_function(lambda: self.open)
@@ -213,6 +245,21 @@ class Telemetry:
         """The content type and the text for `/metrics`; with several workers, the sum of all."""
         registry = collect_shared() if self.is_shared else self._registry
         return CONTENT_TYPE_PLAIN_0_0_4, generate_latest(_WithoutCreated(registry))
+
+    def usage(self) -> dict[str, object]:
+        """The counts for GET /v1/usage, by upstream: those of `/metrics`, and so with several workers the sum of all."""
+        registry = collect_shared() if self.is_shared else self._registry
+        counts: dict[str, UpstreamCounts] = {}
+        for metric in registry.collect():
+            for sample in metric.samples if metric.name in _COUNTED else ():
+                if sample.name.endswith("_total"):
+                    upstream = sample.labels["upstream"]
+                    _count(counts.setdefault(upstream, UpstreamCounts()), metric.name, sample)
+        data = [{"upstream": name or None, **asdict(counts[name])} for name in sorted(counts)]
+        total = UpstreamCounts()
+        for each in counts.values():
+            total.add(each)
+        return {"since": int(self._since), "total": asdict(total), "data": data}
 
     def _count_usual(self, usual: _Usual, group: list[RequestRecord]) -> None:
         usual.count(len(group))

@@ -14,6 +14,7 @@ class RequestRecord(Struct, kw_only=True, eq=False):
     status: the HTTP status that the client got; 0 if it left before that.
     first_byte_s, duration_s: seconds from the request's head to the first and to the last byte of the answer.
     attempts: how often an upstream was asked. error: the message that the client got, for the log.
+    upstream_dialect: the dialect in which the upstream was asked.
     hosted: the calls that the gateway ran, each as server, tool and outcome.
     obsidian: the report of an answer under the Obsidian policy.
     """
@@ -23,6 +24,7 @@ class RequestRecord(Struct, kw_only=True, eq=False):
     upstream: str = ""
     model: str = ""
     upstream_model: str = ""
+    upstream_dialect: str = ""
     status: int = 0
     stream: bool = False
     call_count: int = 0

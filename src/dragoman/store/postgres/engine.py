@@ -57,10 +57,10 @@ class PostgresEngine:
     def name(self) -> str:
         return "postgresql"
 
-    async def insert(self, entry: Entry, now: float) -> None:
+    async def insert(self, entry: Entry, now: float, ttl: float) -> None:
         made = entry()
         new = made.row
-        values = {**_values(made), **self._life(now), "now": now}
+        values = {**_values(made), **_life(now, ttl), "now": now}
         statement = statements.INSERT_FIRST if new.parent is None else statements.INSERT
 
         async def write(connection: Connection) -> bool:
@@ -214,10 +214,6 @@ class PostgresEngine:
         async with self._pool.lend() as connection:
             return await work(connection)
 
-    def _life(self, now: float) -> dict[str, float]:
-        ttl = self._settings.ttl
-        return {"expires": now + ttl, "later": now + ttl + ttl * STEP}
-
     async def _mark(self, now: float, limit: int) -> tuple[float, bool] | None:
         """Return until which expiry rows are removed, and whether another sweep is needed; None if there is nothing to remove."""
         old = await self._oldest(now, limit + 1)
@@ -320,3 +316,7 @@ async def _settle(connection: Connection, child: Row, status: Status) -> None:
         await connection.execute(statements.RELEASE, claim)
     elif await _one(connection, statements.SETTLE, claim) is None:
         raise claim_taken(child.id, child.parent)
+
+
+def _life(now: float, ttl: float) -> dict[str, float]:
+    return {"expires": now + ttl, "later": now + ttl + ttl * STEP}

@@ -38,8 +38,7 @@ class SqliteEngine:
         """Create the file if there is none, and migrate it to the newest version. Raises StoreDamaged."""
         await self._writer.do(jobs.ping)
 
-    async def insert(self, entry: Entry, now: float) -> None:
-        ttl = self._settings.ttl
+    async def insert(self, entry: Entry, now: float, ttl: float) -> None:
         await self._writer.do_with(jobs.insert_all, lambda: jobs.NewRow(entry(), now, ttl))
 
     async def finish(self, key: Key, over: RowEnd, now: float) -> Status:

@@ -40,6 +40,7 @@ logger = logging.getLogger(__name__)
 
 # The child answers its own methods within milliseconds; a child that does not answer at all is ended.
 RPC_SECONDS = 30.0
+LIMITS_UPDATED = "account/rateLimits/updated"
 _CLIENT_INFO = {"name": "dragoman", "title": "Dragoman", "version": "1"}
 _CAPABILITIES = {"experimentalApi": True, "requestAttestation": False}
 _OVERLOADED = -32001
@@ -53,13 +54,18 @@ _Result = dict[str, Raw]
 
 
 class Launch(Struct, frozen=True, kw_only=True):
-    """How a child is started. `folder`: an empty folder, so that Codex has nothing to read or change."""
+    """How a child is started. `folder`: an empty folder, so that Codex has nothing to read or change.
+
+    limits_interval: seconds between two reads of the account's limits. on_limits: called with each report of them, as headers.
+    """
 
     name: str
     command: tuple[str, ...]
     environment: Mapping[str, str]
     folder: str
     patience: float
+    limits_interval: float = 60.0
+    on_limits: Callable[[Mapping[str, str]], None] | None = None
 
 
 class Child:
@@ -72,6 +78,10 @@ class Child:
         self.agent = ""
         self.overrides: dict[str, object] = {}
         self._name = launch.name
+        self._limits_interval = launch.limits_interval
+        self._notify_limits = launch.on_limits
+        self._used = asyncio.Event()  # set by each request, cleared when the limits are read
+        self._polling: asyncio.Task[None] | None = None
         self._process = process
         self._numbers = 0
         self._asked: dict[int, asyncio.Future[Message]] = {}
@@ -97,6 +107,7 @@ class Child:
         try:
             async with asyncio.timeout(launch.patience):
                 await child._handshake()
+            child._polling = asyncio.create_task(child._poll_limits())
             is_ready = True
         except TimeoutError as error:
             raise child._fault(
@@ -124,6 +135,18 @@ class Child:
         Raises:
             UpstreamError: the child refuses, has ended, or does not answer.
         """
+        self._used.set()
+        return await self._ask(method, params, on_late)
+
+    async def _ask(
+        self,
+        method: str,
+        params: object,
+        on_late: Callable[[Message], None] | None = None,
+        *,
+        is_vital: bool = True,
+    ) -> _Result:
+        """`is_vital`: a child that does not answer this is ended."""
         if self.ended.is_set():
             raise self._lost()
         self._numbers += 1
@@ -136,7 +159,8 @@ class Child:
                 await self._process.drain()
                 message = await future
         except TimeoutError as error:
-            self._process.kill()
+            if is_vital:
+                self._process.kill()
             raise self._fault(
                 f"did not answer {method} within {RPC_SECONDS:g} s", "timeout"
             ) from error
@@ -163,6 +187,7 @@ class Child:
 
     async def close(self, grace: float | None = None) -> None:
         """End the child, and wait until it has ended."""
+        self._stop_polling()
         await self._process.end(GRACE_SECONDS if grace is None else grace)
         await asyncio.gather(*self._tasks)
 
@@ -201,7 +226,7 @@ class Child:
             turn = self.turns.get(message.thread)
             if turn is not None:
                 turn.deliver(message)
-        elif message.method == "account/rateLimits/updated":
+        elif message.method == LIMITS_UPDATED:
             self._on_limits(message)
 
     def _on_damaged(self, line: bytes) -> None:
@@ -245,8 +270,33 @@ class Child:
         """Keep the account's latest limits, and pass them to all turns."""
         if has_limits(message.line):
             self.limits = message.line
+            if self._notify_limits is not None:
+                self._notify_limits(limit_headers(message.line))
             for turn in tuple(self.turns.values()):
                 turn.deliver(message)
+
+    async def _poll_limits(self) -> None:
+        """Read the account's limits now, and again while the child is in use: an answer has them only after it was paid for."""
+        while True:
+            self._used.clear()
+            try:
+                result = await self._ask("account/rateLimits/read", None, is_vital=False)
+            except UpstreamError as error:
+                logger.debug("%s: no rate limits: %s", self._command_words(), error.message)
+                if error.kind == "invalid_request":
+                    return  # the login has no limits (a key of the API), or this Codex does not know the method
+            else:
+                params = {"rateLimits": result.get("rateLimits", Raw(b"null"))}
+                line = jsonrpc.notification(LIMITS_UPDATED, params)
+                message = read_message(line)
+                if message is not None:
+                    self._on_limits(message)
+            await self._used.wait()
+            await asyncio.sleep(self._limits_interval)
+
+    def _stop_polling(self) -> None:
+        if self._polling is not None:
+            self._polling.cancel()
 
     async def _log_stderr(self) -> None:
         while data := await self._process.read_errors():
@@ -264,6 +314,7 @@ class Child:
             self._process.kill()
 
     def _end(self) -> None:
+        self._stop_polling()
         self.ended.set()
         error = self._lost()
         for future in self._asked.values():
@@ -314,7 +365,7 @@ class Child:
         error = UpstreamError(f"upstream {self._name!r} refused {method}: {message}")
         if code == _OVERLOADED:
             error.kind, error.status = "overloaded", 503
-        elif code == _INVALID:
+        elif code in (_INVALID, METHOD_NOT_FOUND):
             error.kind, error.status = "invalid_request", 400
         return error
 

@@ -119,8 +119,10 @@ def request(number: int, method: str, params: object) -> bytes:
     return dumps_line({"id": number, "method": method, "params": params})
 
 
-def notification(method: str) -> bytes:
-    return dumps_line({"method": method})
+def notification(method: str, params: object = None) -> bytes:
+    return dumps_line(
+        {"method": method} if params is None else {"method": method, "params": params}
+    )
 
 
 def answer(number: bytes, result: object) -> bytes:

@@ -62,6 +62,7 @@ class CodexTurn:
     """A turn and its thread, which lives only as long as the turn.
 
     model, tools: sent at the beginning of an answer. on_pause: called when the turn begins to wait for results.
+    is_serial: of several calls of one model response each answer gets one; Codex itself cannot forbid parallel calls.
     """
 
     def __init__(
@@ -93,6 +94,9 @@ class CodexTurn:
         self._ready: list[bytes] = []
         self._later: list[Message] = []
         self._size = 0
+        self.is_serial = False
+        self._current: str | None = None  # the call of this answer, if answers get one each
+        self._next: set[str] = set()  # the calls of later answers
 
     @property
     def turn_id(self) -> str:
@@ -131,10 +135,12 @@ class CodexTurn:
         """Handle a message of this turn."""
         if self.is_released:
             self._deliver_late(message)
-        elif self.is_paused:
+        elif self.is_paused or (self.is_serial and self._belongs_later(message)):
             self._keep(message)
         else:
             self._take(message)
+            if self.is_serial and self._is_settled_by(message):
+                self._take_later()
 
     def answer(self, lines: list[bytes], limits: bytes | None) -> None:
         """Send the child the results that it waits for, and begin the next answer."""
@@ -143,9 +149,7 @@ class CodexTurn:
         self.announce(limits)
         for line in lines:
             self._child.write(line)
-        later, self._later = self._later, []
-        for message in later:
-            self.deliver(message)
+        self._take_later()
 
     def take(self) -> bytes:
         """The frames that are ready to be sent; may be empty."""
@@ -196,6 +200,37 @@ class CodexTurn:
         self.watch.note(message)
         if was_nameless and self.turn_id:
             self._let_go()
+
+    def _take_later(self) -> None:
+        """Handle the messages that waited for the call of this answer."""
+        is_response_over, has_next = not self.watch.is_response_open, bool(self._next)
+        self._current = None
+        self._next.clear()
+        later, self._later = self._later, []
+        for message in later:
+            self.deliver(message)
+        if has_next and is_response_over and not self.is_released and not self.is_paused:
+            # The end of the model response came before its next call was taken up.
+            self.watch.is_response_open = False
+            if self.watch.may_pause:
+                self.pause()
+
+    def _is_settled_by(self, message: Message) -> bool:
+        """Whether Codex itself gave the call of this answer its output: its arguments are no JSON, for example."""
+        call_id, is_opening = _call_of(message)
+        is_open = self.is_paused or self.is_released or call_id in self.watch.waiting
+        return bool(call_id) and call_id == self._current and not is_opening and not is_open
+
+    def _belongs_later(self, message: Message) -> bool:
+        """Whether a message is about another call than the one of this answer."""
+        call_id, is_opening = _call_of(message)
+        if not call_id or call_id == self._current:
+            return False
+        if is_opening and self._current is None:
+            self._current = call_id
+        elif is_opening:
+            self._next.add(call_id)
+        return call_id in self._next
 
     def _keep(self, message: Message) -> None:
         if message.method == "turn/completed":
@@ -254,6 +289,22 @@ def _frame(line: bytes) -> bytes:
     return b"data: " + line.strip() + b"\n\n"
 
 
+def _call_of(message: Message) -> tuple[str, bool]:
+    """The id of the client's call that a message is about, or an empty text; and whether the message may be the call's first."""
+    if message.method == TOOL_CALL:
+        return text_of(message.params(), "callId"), True
+    if message.method in ("item/started", "item/completed"):
+        item = object_of(message.params(), "item")
+        is_call = text_of(item, "type") == "dynamicToolCall"
+        return text_of(item, "id") if is_call else "", message.method == "item/started"
+    if message.method == "rawResponseItem/completed":
+        item = object_of(message.params(), "item")
+        kind = text_of(item, "type")
+        if kind in ("function_call", "function_call_output"):
+            return text_of(item, "call_id"), kind == "function_call"
+    return "", False
+
+
 def _of_kind(kind: str, message: str) -> UpstreamError:
     error = UpstreamError(message)
     error.kind = kind
@@ -280,11 +331,11 @@ class PauseDetector:
         self.dropped: str | None = None
         self._offered = offered
         self._expected: dict[str, str] = {}
-        self._is_response_open = False
+        self.is_response_open = False
 
     @property
     def may_pause(self) -> bool:
-        return bool(self.waiting) and not self._is_response_open and not self._expected
+        return bool(self.waiting) and not self.is_response_open and not self._expected
 
     @property
     def is_waiting(self) -> bool:
@@ -304,11 +355,11 @@ class PauseDetector:
                 | "item/reasoning/summaryTextDelta"
                 | "item/reasoning/textDelta"
             ):
-                self.is_heard = self.is_text_open = self._is_response_open = True
+                self.is_heard = self.is_text_open = self.is_response_open = True
             case "rawResponseItem/completed":
                 self._raw_item(message.params())
             case "rawResponse/completed":
-                self._is_response_open = self.is_text_open = False
+                self.is_response_open = self.is_text_open = False
             case "item/started" | "item/completed":
                 self._item(message.method, object_of(message.params(), "item"))
             case "item/tool/call":
@@ -334,7 +385,7 @@ class PauseDetector:
                 # The call has an output although no client was asked: Codex has its own tool of that name.
                 self.dropped = name
         elif kind in _SPOKEN and not (kind == "message" and text_of(item, "role") != "assistant"):
-            self.is_heard = self._is_response_open = True
+            self.is_heard = self.is_response_open = True
             if kind == "function_call":
                 self._expect(item)
 
@@ -356,7 +407,7 @@ class PauseDetector:
             return
         self.is_heard = True
         if kind in _STREAMED:
-            self.is_text_open = self._is_response_open = True
+            self.is_text_open = self.is_response_open = True
 
     def _call(self, message: Message) -> None:
         call_id = text_of(message.params(), "callId")

@@ -12,7 +12,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from dragoman._json import Raw, as_object
 from dragoman.config.secrets import hidden_from_clients
@@ -40,9 +40,13 @@ _STREAM = "text/event-stream"
 
 
 class CodexUpstream:
-    """One or several children, and the held turns. `settle`: see `turn.SETTLE_SECONDS`."""
+    """One or several children, and the held turns.
+
+    settle: see `turn.SETTLE_SECONDS`. on_limits: called with this upstream's name and the account's limits, as headers.
+    """
 
     settle = SETTLE_SECONDS
+    on_limits: Callable[[str, Mapping[str, str]], None] | None = None
 
     def __init__(
         self, name: str, settings: UpstreamSettings, environ: Mapping[str, str] | None = None
@@ -115,6 +119,7 @@ class CodexUpstream:
             on_pause=lambda _: self._hold(held),
             on_end=lambda _: self._held.drop(held),
         )
+        turn.is_serial = asked.serial
         child.turns[thread_id] = turn
         turn.announce(child.limits)
         is_running = False
@@ -222,9 +227,15 @@ class CodexUpstream:
                 environment=child_environment(self._settings, self._environ),
                 folder=self._empty_folder(),
                 patience=self._settings.connect_timeout,
+                limits_interval=self._settings.limits_interval,
+                on_limits=self._note_limits,
             )
             self._supervisors = [Supervisor(launch) for _ in range(self._settings.children)]
         return self._supervisors
+
+    def _note_limits(self, headers: Mapping[str, str]) -> None:
+        if self.on_limits is not None:
+            self.on_limits(self.name, headers)
 
     def _empty_folder(self) -> str:
         if self._folder is None:

@@ -38,6 +38,7 @@ from dragoman.model.parts import (
     Text,
 )
 from dragoman.model.request import ReasoningSettings, Request, Tool, Turn
+from dragoman.obsidian.blocks import to_obsidian_xml
 from dragoman.upstream.rehearsal.arguments import value_for
 from dragoman.upstream.rehearsal.scenarios import Scenario
 from dragoman.upstream.rehearsal.tools import (
@@ -99,7 +100,8 @@ class _Composer:
             return [*thoughts, Text(text=self._answer())]
         calls = self._calls(tools)
         if scenario.as_text:
-            return [*thoughts, Text(text="\n".join([_PREAMBLE, *map(call_text, calls)]))]
+            write = call_text if scenario.as_text == "tool_call" else to_obsidian_xml
+            return [*thoughts, Text(text="\n".join([_PREAMBLE, *map(write, calls)]))]
         opening = [Text(text=_PREAMBLE)] if scenario.text_first else []
         return [*thoughts, *opening, *calls]
 

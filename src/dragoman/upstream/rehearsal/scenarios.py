@@ -23,7 +23,7 @@ class Scenario(Struct, frozen=True):
     """One scenario: its differences from the ordinary one.
 
     calls: the number of calls at once. steps: rounds of calls before the answer. empty: calls without any argument.
-    large: arguments of 300 KB. as_text: calls are written as text. halved: the limit is reached half-way.
+    large: arguments of 300 KB. as_text: the tag in which calls are written as text. halved: the limit is reached half-way.
     delay: seconds before each piece. starts: False: no byte is sent. error: the whole answer, as status and kind.
     """
 
@@ -35,7 +35,7 @@ class Scenario(Struct, frozen=True):
     text_first: bool = False
     empty: bool = False
     large: bool = False
-    as_text: bool = False
+    as_text: Literal["", "tool_call", "use_tool"] = ""
     reasoning: bool = False
     refusal: bool = False
     halved: bool = False
@@ -56,7 +56,8 @@ _ALL = (
     Scenario("rehearsal-text-then-call", "some words, then the call", text_first=True),
     Scenario("rehearsal-empty-arguments", "a call without any argument", empty=True),
     Scenario("rehearsal-large-arguments", "a call with 300 KB of arguments", large=True),
-    Scenario("rehearsal-text-calls", "the call written as text, in `<tool_call>` tags with JSON inside; the gateway [reports it as a call](text-calls.md)", as_text=True),
+    Scenario("rehearsal-text-calls", "the call written as text, in `<tool_call>` tags with JSON inside; the gateway [reports it as a call](text-calls.md)", as_text="tool_call"),
+    Scenario("rehearsal-use-tool", "the call written as text, in a `<use_tool>` block of [Obsidian Copilot](obsidian.md)", as_text="use_tool"),
     Scenario("rehearsal-reasoning", "thinks before it answers, also when not asked to", reasoning=True),
     Scenario("rehearsal-refusal", "declines to answer", refusal=True),
     Scenario("rehearsal-length", "reaches the limit of tokens half-way through its answer or call", halved=True),

@@ -22,7 +22,14 @@ def test_retries_of_a_provider_that_may_not_be_changed_stay() -> None:
     overrides = overrides_of(as_object(b'{"model_provider":"openai","model_providers":{}}'))
     assert "model_providers" not in overrides
     assert overrides_of({})["mcp_servers"] == {}
-    assert overrides_of({})["features.shell_tool"] is False
+
+
+@pytest.mark.requirement("S003-06")
+def test_the_tools_of_codex_itself_are_off() -> None:
+    off = overrides_of({})
+    for feature in ("shell_tool", "unified_exec", "view_image", "image_generation"):
+        assert off[f"features.{feature}"] is False
+    assert off["web_search"] == "disabled"
 
 
 def test_what_the_request_wants_of_a_thread_stands_beside_our_own() -> None:

@@ -119,6 +119,56 @@ def test_parallel_calls_come_together_and_are_answered_by_their_ids(
     asyncio.run(main())
 
 
+THREE_CALLS = [
+    [
+        text("Let me look."),
+        call("call_1", "get", '{"x": 1}'),
+        call("call_2", "get", '{"x": 2}'),
+        call("call_3", "get", '{"x": 3}'),
+    ],
+    [text("All are in.")],
+]
+
+
+@pytest.mark.parametrize("behaviour", [{}, {"late_call": True}])
+def test_serial_calls_come_one_by_one_in_the_same_turn(tmp_path: Path, behaviour: Json) -> None:
+    async def main() -> None:
+        async with running(app_server(tmp_path, THREE_CALLS, behaviour), tmp_path) as upstream:
+            asked_next = replace(request(), parallel_calls=False)
+            for number in (1, 2, 3):
+                answer = await answer_of(upstream, asked_next)
+                assert [(each.call_id, each.input) for each in calls_of(answer)] == [
+                    (f"call_{number}", f'{{"x": {number}}}')
+                ]
+                assert (answer.choices[0].finish, answer.completed) == ("tool_calls", True)
+                assert text_of(answer) == ("Let me look." if number == 1 else "")
+                asked_next = with_results(asked_next, answer, result=f"result {number}")
+            last = await answer_of(upstream, asked_next)
+            assert (text_of(last), calls_of(last)) == ("All are in.", ())
+        # One turn of Codex: nothing was asked of the model again.
+        assert len(heard(tmp_path, "turn/start")) == 1
+        told = [each["result"]["contentItems"][0]["text"] for each in answers(tmp_path)]
+        assert told == ["result 1", "result 2", "result 3"]
+
+    asyncio.run(main())
+
+
+def test_serial_call_that_codex_answers_itself_does_not_hold_up_the_next(tmp_path: Path) -> None:
+    async def main() -> None:
+        calls = [call("call_1", "get", '{"x": '), call("call_2", "get", '{"x": 2}')]
+        script = [calls, [text("Both are in.")]]
+        async with running(app_server(tmp_path, script), tmp_path) as upstream:
+            before = replace(request(), parallel_calls=False)
+            first = await answer_of(upstream, before)
+            assert [each.call_id for each in calls_of(first) if each.status == "completed"] == [
+                "call_2"
+            ]
+            second = await answer_of(upstream, with_results(before, first))
+            assert text_of(second) == "Both are in."
+
+    asyncio.run(main())
+
+
 def test_user_text_beside_the_results_is_steered_in_before_them(tmp_path: Path) -> None:
     async def main() -> None:
         async with running(app_server(tmp_path, ONE_CALL), tmp_path) as upstream:
@@ -331,6 +381,7 @@ def test_approvals_are_declined_and_other_requests_refused(tmp_path: Path) -> No
     asyncio.run(main())
 
 
+@pytest.mark.requirement("S003-06")
 def test_thread_has_only_the_clients_tools_and_words(tmp_path: Path) -> None:
     config: Json = {
         "model_provider": "mine",

@@ -44,6 +44,7 @@ WHOLE = (
     "rehearsal-empty-arguments",
     "rehearsal-large-arguments",
     "rehearsal-text-calls",
+    "rehearsal-use-tool",
     "rehearsal-reasoning",
     "rehearsal-refusal",
     "rehearsal-length",
@@ -268,6 +269,10 @@ def test_call_as_text_is_text(dialect: Dialect) -> None:
     written = '<tool_call>\n{"name": "get_weather", "arguments": {"city":"Paris"}}\n</tool_call>'
     assert text(outcome).endswith(written)
     assert only_choice(outcome).finish == "stop"
+    data = body(dialect, model="rehearsal-use-tool", tools=(WEATHER,))
+    outcome, _ = answer(dialect, data)
+    written = "<use_tool>\n  <name>get_weather</name>\n  <city>Paris</city>\n</use_tool>"
+    assert text(outcome).endswith(written)
 
 
 @every_dialect
