@@ -212,7 +212,10 @@ class UpstreamCodec(Struct, frozen=True, kw_only=True):
 
 
 class Codec(UpstreamCodec, frozen=True, kw_only=True):
-    """A dialect that clients speak too: also reads requests, and writes answers and errors."""
+    """A dialect that clients speak too: also reads requests, and writes answers and errors.
+
+    `aliases_ids`: the client gets aliases in place of call ids that the dialect forbids, and `decode_request` undoes them.
+    """
 
     encoder: Callable[[EncodeContext], StreamEncoder]
     check: Callable[[EncodeContext], FrameCheck]
@@ -221,6 +224,7 @@ class Codec(UpstreamCodec, frozen=True, kw_only=True):
     decode_request: Callable[[bytes], Request]
     pair_turns: Callable[[Request], tuple[tuple[Turn, ...], tuple[Repair, ...]]]
     encode_error: Callable[[ErrorInfo], bytes]
+    aliases_ids: bool = False
 
     def encode_body(
         self,

@@ -55,6 +55,7 @@ CODECS: Mapping[str, Codec] = {
         pair_turns=messages.pair_turns,
         decode_error=messages.decode_error,
         encode_error=messages.encode_error,
+        aliases_ids=True,
         target=messages.DEFAULT_TARGET,
         losses=messages.LOSSES,
     ),

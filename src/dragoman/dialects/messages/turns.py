@@ -27,7 +27,7 @@ from typing import Literal, assert_never
 from msgspec.structs import replace
 
 from dragoman._json import FAST_FAILURES, Raw, typed_decoder
-from dragoman.core.aliases import NameMap, alias_id, original_id
+from dragoman.core.aliases import NameMap, alias_id, with_original_id
 from dragoman.core.fields import (
     Fields,
     ask_list,
@@ -205,16 +205,10 @@ def _is_named(part: Part) -> bool:
 
 def _settled(part: Part) -> Part:
     """Return the part with the original id of its call in place of an alias, and `{}` for the empty input of a call."""
-    match part:
-        case Call():
-            source = part.input if part.input.strip() else "{}"
-            if part.executor != "client":
-                return replace(part, input=source)
-            return replace(part, input=source, call_id=original_id(part.call_id))
-        case Result() if part.executor == "client":
-            return replace(part, call_id=original_id(part.call_id))
-        case _:
-            return part
+    part = with_original_id(part)
+    if isinstance(part, Call) and not part.input.strip():
+        return replace(part, input="{}")
+    return part
 
 
 def _check_result(block: Fields, path: str) -> None:
