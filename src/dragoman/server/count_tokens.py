@@ -16,7 +16,7 @@ from dragoman.core.failures import status_of
 from dragoman.dialects.registry import codec
 from dragoman.dialects.relay_request import relay_request
 from dragoman.errors import GatewayError
-from dragoman.gateway.attempt import no_reply
+from dragoman.gateway.attempt import error_of_reply, no_reply
 from dragoman.gateway.reply import read_whole
 from dragoman.model.outcome import ErrorInfo
 from dragoman.model.parts import Call, Media, Opaque, Part, Reasoning, Refusal, Result, Text
@@ -76,9 +76,7 @@ async def count_tokens(
     if reply.status == 404:  # compatible servers often lack this endpoint
         return await _estimated(request, len(body))
     if not 200 <= reply.status <= 299:
-        secrets = upstream.secrets
-        info = codec("messages").decode_error(secrets.hide_bytes(data), reply.status)
-        info = secrets.hide_error(info)
+        info = error_of_reply(reply, data, target, upstream.secrets)
         after = retry_after(reply.headers, now=gateway.wall_clock())
         return _failed(structs.replace(info, retry_after=after))
     return Response(data, media_type=_JSON)
