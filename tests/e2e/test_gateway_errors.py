@@ -129,19 +129,16 @@ def test_the_sdks_follow_the_advice_not_to_retry(
 
 def refused_with_retries(stage: Stage, door: str, model: str) -> Any:
     """Ask by an SDK with its own retries, and return the error that it raises."""
+    messages: list[Any] = [{"role": "user", "content": "hi"}]
+    ours, theirs = openai_client(stage.url), anthropic_client(stage.url)
+    ours, theirs = ours.with_options(max_retries=2), theirs.with_options(max_retries=2)
+    asking: dict[str, Callable[[], Any]] = {
+        "chat": lambda: ours.chat.completions.create(model=model, messages=messages),
+        "responses": lambda: ours.responses.create(model=model, input=messages),
+        "messages": lambda: theirs.messages.create(model=model, max_tokens=9, messages=messages),
+    }
     with pytest.raises((openai.APIStatusError, anthropic.APIStatusError)) as caught:
-        if door == "messages":
-            anthropic_client(stage.url).with_options(max_retries=2).messages.create(
-                model=model, max_tokens=9, messages=[{"role": "user", "content": "hi"}]
-            )
-        elif door == "chat":
-            openai_client(stage.url).with_options(max_retries=2).chat.completions.create(
-                model=model, messages=[{"role": "user", "content": "hi"}]
-            )
-        else:
-            openai_client(stage.url).with_options(max_retries=2).responses.create(
-                model=model, input="hi"
-            )
+        asking[door]()
     return caught.value
 
 

@@ -28,7 +28,7 @@ from dragoman.dialects.stream_decoder import FrameReader, Step
 from dragoman.model.events import Event, InputDelta, TextDelta
 from dragoman.model.outcome import ErrorInfo, Loss, LossAction, Outcome, Repair
 from dragoman.model.parts import CallKind, Dialect
-from dragoman.model.request import Request, Tool, Turn
+from dragoman.model.request import Request, Tool
 from dragoman.sse import Frame
 
 
@@ -214,6 +214,7 @@ class UpstreamCodec(Struct, frozen=True, kw_only=True):
 class Codec(UpstreamCodec, frozen=True, kw_only=True):
     """A dialect that clients speak too: also reads requests, and writes answers and errors.
 
+    `find_repairs`: what servers refuse in a request that was decoded from this dialect, and `encode_request` repairs.
     `aliases_ids`: the client gets aliases in place of call ids that the dialect forbids, and `decode_request` undoes them.
     """
 
@@ -222,7 +223,7 @@ class Codec(UpstreamCodec, frozen=True, kw_only=True):
     write_body: Callable[[Outcome, EncodeContext, LossBook], bytes]
     is_usable_body: Callable[[bytes, EncodeContext], bool]
     decode_request: Callable[[bytes], Request]
-    pair_turns: Callable[[Request], tuple[tuple[Turn, ...], tuple[Repair, ...]]]
+    find_repairs: Callable[[Request], tuple[Repair, ...]]
     encode_error: Callable[[ErrorInfo], bytes]
     aliases_ids: bool = False
 

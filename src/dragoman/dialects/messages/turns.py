@@ -301,7 +301,7 @@ class RequestBlockWriter:
                 return _cached(self._text(part, where), part.cache)
             case Refusal():
                 note_foreign(self._book, part.extra, where)
-                return [{"type": "text", "text": part.text}] if part.text.strip() else []
+                return [] if is_blank(part.text) else [{"type": "text", "text": part.text}]
             case Reasoning() if place == "assistant":
                 return self._reasoning(part, where)
             case Call() if place == "assistant":
@@ -324,7 +324,7 @@ class RequestBlockWriter:
         note_foreign(self._book, part.item_extra, where)
         if part.logprobs is not None:
             self._book.note("logprobs", where)
-        if not part.text.strip():
+        if is_blank(part.text):
             return []
         block: Block = {"type": "text", "text": part.text}
         citations = [each.raw for each in part.annotations if self._is_citable(each, where)]
@@ -430,6 +430,88 @@ def _cached(blocks: list[Block], cache: Raw | None) -> list[Block]:
     return blocks
 
 
+def is_blank(text: str) -> bool:
+    """Whether the vendor refuses a text block with this text."""
+    return not text or text.isspace()
+
+
+def find_refused(turns: Sequence[Turn]) -> list[Repair]:
+    """Return what `MessageListWriter` repairs in the texts of these turns: those that are empty, and those after a call.
+
+    An empty `system` and an empty last message of the assistant are accepted.
+    """
+    found: list[Repair] = []
+    has_calls = False  # in the run of assistant turns so far
+    last = len(turns) - 1
+    for number, turn in enumerate(turns):
+        is_assistant = turn.role == "assistant"
+        has_calls = has_calls and is_assistant
+        if (turn.head or (is_assistant and number == last)) and _is_empty(turn):
+            continue
+        if not turn.parts:
+            found.append(Repair("empty_turn", f"turns[{number}]", "a turn without content"))
+        for index, part in enumerate(turn.parts):
+            kind = type(part)
+            if kind is Text:
+                if is_blank(part.text):
+                    found.append(_empty_text(f"turns[{number}].parts[{index}]"))
+                elif has_calls:
+                    found.append(Repair("text_before_calls", f"turns[{number}]"))
+            elif kind is Call:
+                has_calls = has_calls or (is_assistant and part.executor == "client")
+            elif kind is Result and part.executor == "client":
+                where = f"turns[{number}].parts[{index}].content"
+                found += [
+                    _empty_text(f"{where}[{each}]")
+                    for each, piece in enumerate(part.content)
+                    if type(piece) is Text and is_blank(piece.text)
+                ]
+    return found
+
+
+def _is_empty(turn: Turn) -> bool:
+    match turn.parts:
+        case () | (Text(text="", cache=None),):
+            return True
+        case _:
+            return False
+
+
+def _empty_text(where: str) -> Repair:
+    return Repair("empty_text", where, "a text without content is left out")
+
+
+def lacks_thinking(turns: Sequence[Turn]) -> bool:
+    """Whether the conversation ends with calls and results that no signed thinking precedes since the last user text."""
+    has_calls = False
+    is_user_text = False  # whether the user message at hand has text and, so far, no results
+    for turn in reversed(turns):
+        if turn.role == "tool":
+            is_user_text = False
+        elif turn.role != "assistant":
+            is_user_text = is_user_text or not is_native_system(turn)
+        elif is_user_text:
+            break
+        else:
+            first = next((part for part in turn.parts if not _is_left_out(part)), None)
+            if isinstance(first, Reasoning):
+                return False
+            has_calls = has_calls or any(
+                isinstance(part, Call) and part.executor == "client" for part in turn.parts
+            )
+    return has_calls
+
+
+def _is_left_out(part: Part) -> bool:
+    match part:
+        case Text(text=text) | Refusal(text=text):
+            return is_blank(text)
+        case Reasoning(seals=seals):
+            return not split_family(seals, "anthropic")[0]
+        case _:
+            return False
+
+
 PLACEHOLDER = "."
 """The text of a user message where the vendor requires one and there is none: the shortest that is not empty."""
 
@@ -492,20 +574,6 @@ class MessageListWriter:
             {"role": message.role, "content": _content(message.blocks), **message.extra}
             for message in self._messages
         ]
-
-    @property
-    def lacks_thinking(self) -> bool:
-        """Whether the conversation ends with calls and results that no thinking block precedes since the last user text."""
-        has_calls = False
-        for message in reversed(self._messages):
-            types = message.types()
-            if message.role == "user" and "tool_result" not in types:
-                break
-            if message.role == "assistant":
-                if types and types[0] in _THINKING:
-                    return False
-                has_calls = has_calls or "tool_use" in types
-        return has_calls
 
     def _tell(self, turn: Turn, place: _Role, where: str) -> list[Block]:
         blocks: list[Block] = []

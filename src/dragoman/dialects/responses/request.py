@@ -320,7 +320,7 @@ def encode_request(
     shared: Fields = {} if is_native else _shared_fields(request.extra)
     if not is_native:
         note_request_fields(book, request.extra, shared)
-    turns, repairs = pair_turns(request)
+    turns, repairs = _pair_turns(request)
     names = NameMap.build(request.tools, _used(turns), target.names, flatten=False)
     body: JsonObject = {"model": request.model}
     instructions = instructions_of(turns, book)
@@ -341,7 +341,12 @@ def encode_request(
     return EncodedRequest(dumps(body), names, book.losses, repairs)
 
 
-def pair_turns(request: Request) -> tuple[tuple[Turn, ...], tuple[Repair, ...]]:
+def find_repairs(request: Request) -> tuple[Repair, ...]:
+    """Return what servers refuse in a request of this dialect, and `encode_request` repairs."""
+    return _pair_turns(request)[1]
+
+
+def _pair_turns(request: Request) -> tuple[tuple[Turn, ...], tuple[Repair, ...]]:
     """Return the conversation with its calls and results paired, and the repairs."""
     is_native = request.extra is not None and request.extra.dialect == "responses"
     turns = _settled(request.turns) if is_native else request.turns
