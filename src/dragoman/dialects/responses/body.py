@@ -55,6 +55,7 @@ from dragoman.model.parts import (
     Part,
     PartStatus,
     Reasoning,
+    Refusal,
     Result,
     Text,
 )
@@ -233,7 +234,8 @@ def _response(
     finished = Finished(
         choice.finish or "stop", stop_sequence=choice.stop_sequence, extra=choice.finish_extra
     )
-    ending = ending_of(finished, book)
+    has_refusal = any(isinstance(part, Refusal) for part in choice.parts)
+    ending = ending_of(finished, book, has_refusal=has_refusal)
     if context.profile == "required_action" and finished.reason == "tool_calls":
         action = required_action(open_calls(choice.parts))
         return envelope.fields("incomplete", output, outcome.usage, required_action=action)
