@@ -442,39 +442,38 @@ def find_refused(turns: Sequence[Turn]) -> list[Repair]:
     """
     found: list[Repair] = []
     has_calls = False  # in the run of assistant turns so far
-    last = len(turns) - 1
     for number, turn in enumerate(turns):
-        is_assistant = turn.role == "assistant"
-        has_calls = has_calls and is_assistant
-        if (turn.head or (is_assistant and number == last)) and _is_empty(turn):
-            continue
-        if not turn.parts:
+        if turn.role != "assistant":
+            has_calls = False
+        if not turn.parts and not _may_be_empty(turn, turns):
             found.append(Repair("empty_turn", f"turns[{number}]", "a turn without content"))
         for index, part in enumerate(turn.parts):
             kind = type(part)
             if kind is Text:
-                if is_blank(part.text):
+                if is_blank(part.text) and not _may_be_empty(turn, turns):
                     found.append(_empty_text(f"turns[{number}].parts[{index}]"))
                 elif has_calls:
                     found.append(Repair("text_before_calls", f"turns[{number}]"))
             elif kind is Call:
-                has_calls = has_calls or (is_assistant and part.executor == "client")
+                has_calls = has_calls or (turn.role == "assistant" and part.executor == "client")
             elif kind is Result and part.executor == "client":
                 where = f"turns[{number}].parts[{index}].content"
-                found += [
-                    _empty_text(f"{where}[{each}]")
-                    for each, piece in enumerate(part.content)
-                    if type(piece) is Text and is_blank(piece.text)
-                ]
+                found += [_empty_text(where) for piece in part.content if _is_blank_text(piece)]
     return found
 
 
-def _is_empty(turn: Turn) -> bool:
-    match turn.parts:
-        case () | (Text(text="", cache=None),):
-            return True
-        case _:
-            return False
+def _is_blank_text(part: Part) -> bool:
+    return type(part) is Text and is_blank(part.text)
+
+
+def _may_be_empty(turn: Turn, turns: Sequence[Turn]) -> bool:
+    if turn.head or (turn.role == "assistant" and turn is turns[-1]):
+        match turn.parts:
+            case () | (Text(text="", cache=None),):
+                return True
+            case _:
+                return False
+    return False
 
 
 def _empty_text(where: str) -> Repair:
@@ -492,24 +491,23 @@ def lacks_thinking(turns: Sequence[Turn]) -> bool:
             is_user_text = is_user_text or not is_native_system(turn)
         elif is_user_text:
             break
+        elif _begins_with_thinking(turn):
+            return False
         else:
-            first = next((part for part in turn.parts if not _is_left_out(part)), None)
-            if isinstance(first, Reasoning):
-                return False
             has_calls = has_calls or any(
                 isinstance(part, Call) and part.executor == "client" for part in turn.parts
             )
     return has_calls
 
 
-def _is_left_out(part: Part) -> bool:
-    match part:
-        case Text(text=text) | Refusal(text=text):
-            return is_blank(text)
-        case Reasoning(seals=seals):
-            return not split_family(seals, "anthropic")[0]
-        case _:
+def _begins_with_thinking(turn: Turn) -> bool:
+    for part in turn.parts:
+        if isinstance(part, Reasoning):
+            if split_family(part.seals, "anthropic")[0]:
+                return True
+        elif not (isinstance(part, Text | Refusal) and is_blank(part.text)):
             return False
+    return False
 
 
 PLACEHOLDER = "."
