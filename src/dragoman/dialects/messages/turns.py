@@ -448,15 +448,14 @@ def find_refused(turns: Sequence[Turn]) -> list[Repair]:
         if not turn.parts and not _may_be_empty(turn, turns):
             found.append(Repair("empty_turn", f"turns[{number}]", "a turn without content"))
         for index, part in enumerate(turn.parts):
-            kind = type(part)
-            if kind is Text:
+            if type(part) is Text:
                 if is_blank(part.text) and not _may_be_empty(turn, turns):
                     found.append(_empty_text(f"turns[{number}].parts[{index}]"))
                 elif has_calls:
                     found.append(Repair("text_before_calls", f"turns[{number}]"))
-            elif kind is Call:
+            elif type(part) is Call:
                 has_calls = has_calls or (turn.role == "assistant" and part.executor == "client")
-            elif kind is Result and part.executor == "client":
+            elif type(part) is Result and part.executor == "client":
                 where = f"turns[{number}].parts[{index}].content"
                 found += [_empty_text(where) for piece in part.content if _is_blank_text(piece)]
     return found

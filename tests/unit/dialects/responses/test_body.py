@@ -257,7 +257,11 @@ def test_a_refusal_in_plain_text_is_incomplete() -> None:
         "incomplete",
         {"reason": "content_filter"},
     )
-    part = [PartStarted(0, Refusal()), TextDelta(0, "No."), PartEnded(0, Refusal(text="No."))]
+    part: list[Event] = [
+        PartStarted(0, Refusal()),
+        TextDelta(0, "No."),
+        PartEnded(0, Refusal(text="No.")),
+    ]
     data = written([START, *part, Finished("refusal"), Completed()])
     assert (data["status"], data["incomplete_details"]) == ("completed", None)
 

@@ -66,7 +66,11 @@ def test_every_reason_has_its_terminal(
 
 
 def test_refusal_that_is_a_part_completes_the_answer() -> None:
-    part = [PartStarted(0, Refusal()), TextDelta(0, "No."), PartEnded(0, Refusal(text="No."))]
+    part: list[Event] = [
+        PartStarted(0, Refusal()),
+        TextDelta(0, "No."),
+        PartEnded(0, Refusal(text="No.")),
+    ]
     end = checked([START, *part, Finished("refusal"), Completed()])[-1]
     assert end["type"] == "response.completed"
     assert end["response"]["output"][0]["content"] == [{"type": "refusal", "refusal": "No."}]
