@@ -65,10 +65,10 @@ def relay_request(  # noqa: PLR0913 -- the request, its target, and the changes
     if names is None or not is_acceptable:
         changed = _changed(request, model, stream=stream)
         encoded = own.encode_request(changed, target, policy)
-        # From other dialects the encoder takes the same things without a word: there they are allowed.
+        # The encoder does not report what other dialects allow, such as an empty text.
         reported = {repair.rule for repair in encoded.repairs}
-        silent = [repair for repair in repairs if repair.rule not in reported]
-        return replace(encoded, repairs=(*silent, *encoded.repairs)) if silent else encoded
+        more = [repair for repair in repairs if repair.rule not in reported]
+        return replace(encoded, repairs=(*more, *encoded.repairs)) if more else encoded
     values: dict[str, bytes | None] = {}
     if model != request.model:
         values["model"] = dumps_text(model)
