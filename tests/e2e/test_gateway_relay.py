@@ -227,8 +227,8 @@ def test_what_anthropic_refuses_is_repaired_and_reported(
 ) -> None:
     scene = stage.scene("messages", strict_anthropic)
     thought = {"type": "thinking", "thinking": "Hm.", "signature": "c2VhbA=="}
-    call = {"type": "tool_use", "id": "toolu_1", "name": "get_weather", "input": {}}
-    content = [call if block == "call" else block for block in blocks]
+    call: dict[str, Any] = {"type": "tool_use", "id": "toolu_1", "name": "get_weather", "input": {}}
+    content: list[Any] = [call if block == "call" else block for block in blocks]
     more = {"thinking": {"type": "enabled", "budget_tokens": 1024}, "max_tokens": 4000}
     asking = conversation("messages", stage.url, scene.model, tools=(WEATHER,), more=more)
     asking.say("How is the weather?")

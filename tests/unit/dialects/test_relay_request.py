@@ -155,7 +155,7 @@ def test_call_without_a_result_is_given_one(dialect: str) -> None:
 TEXT = {"type": "text", "text": "Let me look."}
 EMPTY = {"type": "text", "text": ""}
 BLANK = {"type": "text", "text": " \n"}
-USE = {"type": "tool_use", "id": "toolu_1", "name": "f", "input": {}}
+USE: dict[str, Any] = {"type": "tool_use", "id": "toolu_1", "name": "f", "input": {}}
 RESULT = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "sunny"}
 THOUGHT = {"type": "thinking", "thinking": "hm", "signature": "sealed"}
 HI = {"role": "user", "content": "hi"}

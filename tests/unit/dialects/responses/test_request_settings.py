@@ -21,8 +21,8 @@ from responses_help import Json, body_of
 CACHE = raw({"type": "ephemeral"})
 
 
-def encode(*turns: Turn, **fields: Any) -> Json:
-    return body_of(encode_request(Request(**{"model": "m", "turns": turns, **fields})))
+def encode(*turns: Turn, model: str = "m", **fields: Any) -> Json:
+    return body_of(encode_request(Request(model=model, turns=turns, **fields)))
 
 
 def losses_of(*turns: Turn, **fields: Any) -> list[str]:
