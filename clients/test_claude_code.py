@@ -197,6 +197,19 @@ def test_http_error_ends_the_run(gateway: Stack, tmp_path: Path, status: int) ->
     assert len(gateway.model.heard) <= 8, report
 
 
+@pytest.mark.parametrize("status", [401, 403])
+def test_refused_key_is_reported_after_one_request(
+    gateway: Stack, tmp_path: Path, status: int
+) -> None:
+    """Without `x-should-retry: false` it repeats a 401 in silence."""
+    gateway.model.play(Script((ModelTurn(calls=(ECHO,)),), Fault(status=status)))
+    run = ClaudeCode(tmp_path, gateway.url).run(name(gateway), "run it")
+    report = describe(run, gateway.model)
+    assert run.is_error, report
+    assert f"API Error: {status} scripted failure" in run.text, report
+    assert len(gateway.model.heard) == 1, report
+
+
 def test_failure_that_passes_is_not_seen(gateway: Stack, tmp_path: Path) -> None:
     gateway.model.play(Script((ModelTurn(calls=(ECHO,)),), Fault(status=503, times=1)))
     run = ClaudeCode(tmp_path, gateway.url).run(name(gateway), "run it")

@@ -4,9 +4,10 @@ Follows the WHATWG parsing rules (html.spec.whatwg.org, "Server-sent events") on
 streams need: a last frame without its blank line is delivered when the input closes, and invalid UTF-8 is reported
 on its frame instead of being replaced in silence. Joining `raw` of all frames gives the input back.
 
-A frame ends at two line ends in a row; a blank line that ends nothing belongs to the frame after it. A CR at the end of
-a read is held until the next byte shows whether it is half of a CRLF. A byte order mark is ignored at the very start of
-the stream and is part of a line anywhere else.
+A frame ends at two line ends in a row; a blank line that ends nothing belongs to the frame after it. A frame that ends
+with a CR is returned at once; if the next byte is an LF, both were one CRLF, and the LF is in `raw` of the next frame. Only
+after a CRLF the parser waits for the second LF: such a stream writes CRLF, and a client of the relay may need all four
+bytes. A byte order mark is ignored at the very start of the stream and is part of a line anywhere else.
 
 Work is linear: a frame that arrives in many reads is joined once, when its end has been seen.
 """
@@ -14,7 +15,7 @@ Work is linear: a frame that arrives in many reads is joined once, when its end 
 import re
 from collections.abc import Iterator
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from dragoman.errors import FrameTooLarge
 
@@ -30,6 +31,7 @@ _LF, _CR = b"\n\r"
 _FRAME_END = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r(?!\n))")
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _LONGEST_END = 4  # CRLF, twice
+_HALF_END = b"\r\n\r"  # at the end of a read: the LF of the second CRLF is still to come
 _FIELDS = frozenset((b"", b"data", b"event", b"id", b"retry"))  # a comment has the empty name
 _LONGEST_DONE = 64  # bytes; `[DONE]` with more blanks than any server was seen to add
 _PORTION = 32_768  # bytes of a large read that are split into frames at a time
@@ -110,6 +112,8 @@ class FrameParser:
         # The last pending bytes: only they can form the end of a frame together with the next read.
         self._seam = b""
         self._has_cr = False
+        self._after_cr = False  # the last frame ended with a CR and a read: an LF that follows is half of its CRLF
+        self._late_lf = b""  # this LF, until the next frame
         self._at_start = True
         self._error: FrameTooLarge | None = None
 
@@ -128,6 +132,10 @@ class FrameParser:
         if self._error is not None:
             self._pending.append(data)
             raise self._error
+        if self._after_cr and data:
+            self._after_cr = False
+            if data[0] == _LF:
+                self._late_lf, data = data[:1], data[1:]
         if not self._has_cr and _CR in data:
             self._has_cr = True
         known = 0
@@ -137,12 +145,17 @@ class FrameParser:
                 return self._within_limit([]) if self._pending_size > self._max_frame else []
             known = self._pending_size
             self._pending.append(data)
-            data = self.rest()
+            data = self._join()
         frames = self._split_general(data, known) if self._has_cr else self._split_lf(data)
         if self._at_start and frames:
             self._at_start = False
             frames[0] = parse_lines(frames[0].raw)
-        return frames if len(data) <= self._max_frame else self._within_limit(frames)
+        if len(data) > self._max_frame:
+            frames = self._within_limit(frames)
+        if self._late_lf and frames:
+            frames[0] = structs.replace(frames[0], raw=self._late_lf + frames[0].raw)
+            self._late_lf = b""
+        return frames
 
     def line(self, data: bytes, start: int) -> bytes | None:
         """`data` from `start` to its blank line, if `data` is exactly one UTF-8 frame and only one line follows `start`.
@@ -173,7 +186,7 @@ class FrameParser:
                 self._hold(data)
                 return b""
             self._pending.append(data)
-            data = self.rest()
+            data = self._join()
         end = data.rfind(b"\n\n") + 2
         if end < 2:
             if data:
@@ -201,15 +214,22 @@ class FrameParser:
 
     def rest(self) -> bytes:
         """Return the bytes that are in no frame yet, and forget them."""
-        rest = b"".join(self._pending)
+        rest = self._late_lf + self._join()
+        self._late_lf = b""
+        return rest
+
+    def _join(self) -> bytes:
+        joined = b"".join(self._pending)
         self._pending.clear()
         self._pending_size = 0
         self._seam = b""
-        return rest
+        return joined
 
     def _within_limit(self, frames: list[Frame]) -> list[Frame]:
         """The frames before the first one that is too large. If there are none, raises; else the next call raises."""
-        sizes = [len(frame.raw) for frame in frames] + [self._pending_size]
+        # The LF of a last CRLF does not count: it may come after its frame.
+        sizes = [len(frame.raw) - frame.raw.endswith(b"\r\n") for frame in frames]
+        sizes.append(self._pending_size)
         bad = next((index for index, size in enumerate(sizes) if size > self._max_frame), None)
         if bad is None:
             return frames
@@ -233,7 +253,7 @@ class FrameParser:
             return b"\n\n" in data or b"\n\n" in self._seam + data[:1]
         data = self._seam + data
         end = _FRAME_END.search(data)
-        return end is not None and not (end.end() == len(data) and data.endswith(b"\r"))
+        return end is not None and not _is_half(end)
 
     def _split_lf(self, data: bytes) -> list[Frame]:
         """The fast path: no CR so far. Reads the two shapes that servers send without splitting lines."""
@@ -266,13 +286,19 @@ class FrameParser:
         frames: list[Frame] = []
         start = 0
         for end in _FRAME_END.finditer(data, max(0, known - _LONGEST_END)):
-            if end.end() == len(data) and data.endswith(b"\r"):
-                break  # the CR may be half of a CRLF
+            if _is_half(end):
+                break
             frames.append(_parse_crlf(data[start : end.end()]))
             start = end.end()
         if start < len(data):
             self._hold(data[start:])
+        elif frames:
+            self._after_cr = data[-1] == _CR
         return frames
+
+
+def _is_half(end: re.Match[bytes]) -> bool:
+    return end.end() == len(end.string) and end[0] == _HALF_END
 
 
 def portions(block: bytes) -> Iterator[bytes]:

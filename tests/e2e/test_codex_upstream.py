@@ -8,9 +8,10 @@ from pathlib import Path
 
 import openai
 import pytest
+from anthropic import beta_tool
 from msgspec.structs import replace
 
-from codex_app_server import Json, alive, app_server, call, heard, params_of, pids, text
+from codex_app_server import Json, alive, answers, app_server, call, heard, params_of, pids, text
 from dragoman.cli import main as dragoman
 from dragoman.config.settings import (
     RetrySettings,
@@ -22,7 +23,7 @@ from dragoman.config.settings import (
 from dragoman.obsidian.settings import ChatSettings
 from gateway_harness import RunningGateway, running_gateway, wait_until
 from plain_http import ask, fetch, plain_body
-from sdk_clients import DOORS, MODES, Offered, SeenCall, conversation
+from sdk_clients import DOORS, MODES, Offered, SeenCall, anthropic_client, conversation
 
 SCHEMA = {
     "type": "object",
@@ -89,6 +90,39 @@ def test_calls_and_their_results_make_the_round(
             wait_until(lambda: bool(heard(tmp_path, "thread/unsubscribe")))
         assert talk.ask(mode).text == "Sunny."
     assert len(heard(tmp_path, "thread/start")) == (1 if held_ttl > 1 else 2)
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["body", "stream"])
+@pytest.mark.parametrize("held_ttl", [900.0, 0.001])
+def test_a_thread_goes_on_with_ids_that_need_an_alias(
+    held_ttl: float, stream: bool, tmp_path: Path
+) -> None:
+    @beta_tool
+    def get_weather(city: str) -> str:
+        """The weather in a city.
+
+        Args:
+            city: where
+        """
+        if held_ttl < 1:
+            wait_until(lambda: bool(heard(tmp_path, "thread/unsubscribe")))
+        return f"{city}: sunny"
+
+    called = call("functions.get_weather:0", "get_weather", '{"city":"Rome"}')
+    upstream = app_server(tmp_path, [[called], [text("Sunny.")]], held_ttl=held_ttl)
+    with gateway_of(tmp_path, upstream) as gateway:
+        runner = anthropic_client(gateway.url).beta.messages.tool_runner(
+            model="codex",
+            max_tokens=500,
+            tools=[get_weather],
+            messages=[{"role": "user", "content": "How is the weather?"}],
+            stream=stream,
+        )
+        last = [step.get_final_message() if stream else step for step in runner][-1]
+        assert last.content[0].text == "Sunny."
+    assert len(heard(tmp_path, "thread/start")) == (1 if held_ttl > 1 else 2)
+    assert "Rome: sunny" in json.dumps(heard(tmp_path) + answers(tmp_path))
+    assert "interrupted" not in json.dumps(heard(tmp_path))
 
 
 def test_tool_with_the_name_of_a_builtin_comes_back_under_its_own(tmp_path: Path) -> None:

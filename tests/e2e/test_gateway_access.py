@@ -415,6 +415,34 @@ def test_tokens_are_estimated_where_no_upstream_counts(stage: Stage, dialect: st
     assert scene.requests == []
 
 
+def test_tokens_of_a_repaired_conversation_are_counted(stage: Stage) -> None:
+    scene = stage.scene("messages", json_reply({"input_tokens": 7}))
+    empty = {"type": "text", "text": ""}
+    content: list[Any] = [{"type": "text", "text": "hi"}, empty]
+    counted = anthropic_client(stage.url).messages.count_tokens(
+        model=scene.model, messages=[{"role": "user", "content": content}]
+    )
+    assert counted.input_tokens == 7
+    # Anthropic refuses all fields of a request that it does not count.
+    assert scene.heard == {
+        "model": scene.model,
+        "messages": [{"role": "user", "content": "hi"}],
+    }
+
+
+def test_a_count_that_is_redirected_is_an_error(stage: Stage) -> None:
+    moved = ScriptedReply(status=308, headers={"location": "https://key@other.example/v1"})
+    scene = stage.scene("messages", moved)
+    with pytest.raises(anthropic.APIStatusError) as caught:
+        anthropic_client(stage.url).messages.count_tokens(
+            model=scene.model, messages=[{"role": "user", "content": "hi"}]
+        )
+    error: Any = caught.value
+    assert error.status_code == 502
+    assert "got status 308 to https://other.example/v1;" in error.message
+    assert error.response.headers["x-should-retry"] == "false"
+
+
 def test_a_count_that_fails_is_the_sdks_own_exception(stage: Stage) -> None:
     reply = json_reply(error_body("messages", 429, "slow down"), 429, headers={"retry-after": "3"})
     scene = stage.scene("messages", reply)

@@ -90,7 +90,7 @@ FINISHES = {
     "refusal": {"chat": "stop", "responses": "completed", "messages": "refusal"},
     "stopped by refusal": {
         "chat": "content_filter",
-        "responses": "completed",
+        "responses": "content_filter",
         "messages": "refusal",
     },
 }

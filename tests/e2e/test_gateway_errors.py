@@ -11,7 +11,7 @@ import anthropic
 import openai
 import pytest
 
-from dragoman.config.settings import ServerSettings, Settings
+from dragoman.config.settings import RetrySettings, ServerSettings, Settings
 from dragoman.testing import ScriptedReply, json_reply, sse
 from gateway_harness import running_gateway
 from sdk_clients import DOORS, Offered, anthropic_client, conversation, openai_client
@@ -102,6 +102,74 @@ def test_an_error_status_is_the_sdks_own_exception(
         wanted = error_body(dialect, status, "")["error"].get("code")
         assert told["error"]["code"] == wanted or wanted is None, "one vendor's codes stay"
     assert len(scene.requests) == 1
+
+
+@pytest.mark.parametrize("status", [401, 403])
+@dialects
+@doors
+def test_a_key_that_is_not_accepted_is_not_tried_again(
+    stage: Stage, door: str, dialect: str, status: int
+) -> None:
+    scene = stage.scene(dialect, *[json_reply(error_body(dialect, status, MESSAGE), status)] * 3)
+    error = refused_with_retries(stage, door, scene.model)
+    assert error.status_code == status
+    assert error.response.headers["x-should-retry"] == "false"
+    assert len(scene.requests) == 1
+
+
+@pytest.mark.parametrize(("advice", "count"), [({"x-should-retry": "false"}, 1), ({}, 3)])
+@doors
+def test_the_sdks_follow_the_advice_not_to_retry(
+    stage: Stage, door: str, advice: dict[str, str], count: int
+) -> None:
+    """The control: an error that the SDKs repeat by themselves."""
+    headers = {"retry-after-ms": "1", **advice}
+    reply = json_reply(error_body("chat", 500, MESSAGE), 500, headers=headers)
+    scene = stage.scene("chat", *[reply] * 4)
+    assert refused_with_retries(stage, door, scene.model).status_code == 500
+    assert len(scene.requests) == count
+
+
+def refused_with_retries(stage: Stage, door: str, model: str) -> Any:
+    """Ask by an SDK with its own retries, and return the error that it raises."""
+    messages: list[Any] = [{"role": "user", "content": "hi"}]
+    ours, theirs = openai_client(stage.url), anthropic_client(stage.url)
+    ours, theirs = ours.with_options(max_retries=2), theirs.with_options(max_retries=2)
+    asking: dict[str, Callable[[], Any]] = {
+        "chat": lambda: ours.chat.completions.create(model=model, messages=messages),
+        "responses": lambda: ours.responses.create(model=model, input=messages),
+        "messages": lambda: theirs.messages.create(model=model, max_tokens=9, messages=messages),
+    }
+    with pytest.raises((openai.APIStatusError, anthropic.APIStatusError)) as caught:
+        asking[door]()
+    return caught.value
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308, 101])
+@dialects
+@doors
+def test_a_redirect_is_an_error_that_names_its_status_and_its_place(
+    stage: Stage, door: str, dialect: str, status: int
+) -> None:
+    place = "https://someone:hunter2@other.example:8443/v2/chat?token=abc123#part"
+    headers = {"location": place, "retry-after-ms": "1"}
+    body = b'{"error": {"message": "moved to hunter2"}}'
+    reply = ScriptedReply(status=status, headers=headers, content_type="text/html", body=body)
+    if status == 101:
+        lines = "upgrade: websocket\r\nconnection: upgrade\r\nlocation: " + place
+        head = f"HTTP/1.1 101 Switching Protocols\r\n{lines}\r\n\r\n".encode()
+        reply = ScriptedReply(chunks=[head, b"\x81\x02hi"], framing="raw")
+    with running_stage(retry=RetrySettings(base_delay=0.001)) as own:
+        scene = own.scene(dialect, reply, ANSWER)
+        error = refused_with_retries(own, door, scene.model)
+        assert own.strangers == []
+    assert len(scene.requests) == 1
+    assert error.status_code == 502
+    assert f"got status {status} to https://other.example:8443/v2/chat;" in error.message
+    assert f"upstream '{dialect}'" in error.message
+    assert error.response.headers["x-should-retry"] == "false"
+    for secret in ("hunter2", "someone", "abc123", "part"):
+        assert secret not in error.response.text
 
 
 @pytest.mark.parametrize(

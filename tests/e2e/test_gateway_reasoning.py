@@ -1,14 +1,16 @@
 """Reasoning crosses doors with its seal, and comes back to the upstream that sealed it, unchanged, on the next turn."""
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from dragoman.config.settings import StoreSettings
+from dragoman.config.settings import Route, StoreSettings
+from dragoman.testing import ReceivedRequest, ScriptedReply
 from heard import HeardCall, HeardResult, Spoken, Thinking, hear
 from sdk_clients import DOORS, Offered, conversation, openai_client
-from stage import Stage, running_stage
+from stage import Stage, deliver, running_stage
 from vendor_wire import Answer, Said, Thought, Tool
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -68,6 +70,33 @@ def test_a_seal_comes_back_to_the_upstream_that_made_it(
     if dialect == "messages":
         # The vendor wants the signed block before the last calls, or no thinking at all.
         assert scene.heard["thinking"]["type"] == "enabled"
+
+
+@modes
+@pytest.mark.parametrize("door", ["chat", "messages"])
+def test_a_model_that_reasons_unasked_gets_its_reasoning_back(door: str, mode: str) -> None:
+    """Nothing in the request asks for reasoning, and the upstream is to store nothing."""
+    call = Tool("call_1", "get_weather", ('{"city":"Paris"}',))
+
+    def think(request: ReceivedRequest) -> ScriptedReply:
+        asked = json.loads(request.body)
+        assert asked["store"] is False
+        is_sealed = asked.get("include") == ["reasoning.encrypted_content"]
+        parts = (Thought("Paris it is.", SEAL), call) if is_sealed else (call,)
+        return deliver("responses", Answer(parts), is_stream=asked.get("stream") is True)
+
+    route = Route(model="reasons/*", upstream="responses", upstream_model="gpt-5.5")
+    with running_stage(routes=(route,)) as stage:
+        scene = stage.scene(
+            "responses", think, DONE, route="reasons", upstream_model=route.upstream_model
+        )
+        asking = conversation(door, stage.url, scene.model, tools=(WEATHER,))
+        asking.say("How is the weather?")
+        asking.answer(asking.ask(mode).calls[0], "sunny")
+        asking.ask(mode)
+    heard = hear("responses", scene.requests[1].body)
+    assert heard.thoughts == [Thinking("Paris it is.", SEAL)]
+    assert scene.heard["include"] == ["reasoning.encrypted_content"]
 
 
 @pytest.mark.parametrize("dialect", ["responses", "messages"])

@@ -8,11 +8,11 @@ import httpx2
 import pytest
 
 from dragoman.config.settings import Route, StoreSettings
-from dragoman.testing import ReceivedRequest, ScriptedReply, sse
+from dragoman.testing import ReceivedRequest, ScriptedReply, json_reply, sse
 from heard import hear
 from plain_http import ask, plain_body
 from sdk_clients import DOORS, Offered, SeenCall, conversation
-from stage import PATHS, Delivery, Stage, running_stage
+from stage import PATHS, Delivery, Stage, deliver, running_stage
 from vendor_wire import Answer, Said, Thought, Tool, body_bytes, stream
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -185,6 +185,63 @@ def test_an_exact_relay_changes_nothing_at_all(stage: Stage, door: str) -> None:
     scene = stage.scene(door, sse(broken), route=f"exact-{door}")
     response = ask(stage.url, door, streaming(door, scene.model))
     assert response.content == broken
+
+
+def strict_anthropic(request: ReceivedRequest) -> ScriptedReply:
+    """Refuse what Anthropic refuses, in its words."""
+    asked = json.loads(request.body)
+    objection = ""
+    for message in asked["messages"]:
+        blocks = message["content"]
+        if isinstance(blocks, str):
+            blocks = [{"type": "text", "text": blocks}]
+        kinds = [block["type"] for block in blocks]
+        if any(not block["text"].strip() for block in blocks if block["type"] == "text"):
+            objection = "messages: text content blocks must be non-empty"
+        elif "tool_use" in kinds and kinds[-1] != "tool_use":
+            objection = "`tool_use` ids were found without `tool_result` blocks immediately after"
+        elif (
+            "tool_use" in kinds
+            and kinds[0] != "thinking"
+            and asked["thinking"]["type"] == "enabled"
+        ):
+            objection = "Expected `thinking` or `redacted_thinking`, but found `tool_use`"
+    if objection:
+        error = {"type": "invalid_request_error", "message": objection}
+        return json_reply({"type": "error", "error": error}, 400)
+    return deliver("messages", Answer((Said(("Fine.",)),)), is_stream=bool(asked.get("stream")))
+
+
+@pytest.mark.parametrize("mode", ["create", "stream"])
+@pytest.mark.parametrize(
+    ("blocks", "rule"),
+    [
+        ([{"type": "text", "text": ""}, "call"], "empty_text"),
+        (["call", {"type": "text", "text": "Let me look."}], "text_before_calls"),
+        (["call"], "thinking_off"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_anthropic_refuses_is_repaired_and_reported(
+    stage: Stage, blocks: list[Any], rule: str, mode: str
+) -> None:
+    scene = stage.scene("messages", strict_anthropic)
+    thought = {"type": "thinking", "thinking": "Hm.", "signature": "c2VhbA=="}
+    call: dict[str, Any] = {"type": "tool_use", "id": "toolu_1", "name": "get_weather", "input": {}}
+    content: list[Any] = [call if block == "call" else block for block in blocks]
+    more = {"thinking": {"type": "enabled", "budget_tokens": 1024}, "max_tokens": 4000}
+    asking = conversation("messages", stage.url, scene.model, tools=(WEATHER,), more=more)
+    asking.say("How is the weather?")
+    first = [] if rule == "thinking_off" else [thought]
+    asking.history.append({"role": "assistant", "content": [*first, *content]})
+    result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "sunny"}
+    asking.history.append({"role": "user", "content": [result]})
+    assert asking.ask(mode).text == "Fine."
+    assert len(scene.requests) == 1
+    wanted = "disabled" if rule == "thinking_off" else "enabled"
+    assert scene.heard["thinking"]["type"] == wanted
+    metrics = httpx2.get(f"{stage.url}/metrics").text
+    assert f'rule="{rule}"' in metrics
 
 
 # --- what is irregular is repaired ------------------------------------------------------------------------------------

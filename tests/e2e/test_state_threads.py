@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import anthropic
@@ -83,6 +84,57 @@ def test_the_tool_runner_of_the_sdk_goes_on_by_threads(
     ]
     assert [tool.name for tool in heard.tools] == ["get_weather"]
     assert SYSTEM.encode() in scene.requests[2].body
+
+
+@pytest.mark.parametrize("call_id", ["functions.get_weather:0", "call|" + "x" * 70])
+@streams
+@dialects
+def test_calls_whose_ids_need_an_alias_get_their_results_in_a_thread(
+    stage: Stage, dialect: str, stream: bool, call_id: str
+) -> None:
+    """Kimi's ids have dots and colons, which Messages forbids; some ids are too long for it."""
+    first = Tool(call_id, "get_weather", ('{"city":"Paris"}',))
+    second = Tool(f"{call_id}1", "get_weather", ('{"city":"Rome"}',))
+    scene = stage.scene(dialect, Answer((Said(("Both.",)), first, second)), DONE)
+    runner = anthropic_client(stage.url).beta.messages.tool_runner(
+        model=scene.model, max_tokens=500, tools=[get_weather], messages=USER, stream=stream
+    )
+    for step in runner:
+        if stream:
+            step.get_final_message()
+    assert len(scene.requests) == 2
+    heard = hear(dialect, scene.requests[1].body)
+    ids = [call.call_id for call in heard.calls]
+    assert len(set(ids)) == 2
+    assert heard.results == [
+        HeardResult(ids[0], "Paris: sunny"),
+        HeardResult(ids[1], "Rome: sunny"),
+    ]
+    if dialect == "chat" and len(call_id) < 40:
+        assert ids == [call_id, f"{call_id}1"]
+
+
+@dialects
+def test_a_thread_goes_on_after_a_restart_with_the_ids_of_the_upstream(
+    dialect: str, tmp_path: Path
+) -> None:
+    store = StoreSettings(url=f"sqlite://{tmp_path / 'store.db'}")
+    call = Tool("functions.get_weather:0", "get_weather", ('{"city":"Paris"}',))
+    with running_stage(store=store) as stage:
+        scene = stage.scene(dialect, Answer((call,)))
+        first = create(stage, scene, tools=TOOLS, thread={"type": "create"}).json()
+    (block,) = first["content"]
+    with running_stage(store=store) as stage:
+        scene = stage.scene(dialect, DONE)
+        messages = [{**result("sunny")[0]["content"][0], "tool_use_id": block["id"]}]
+        again = [{"role": "user", "content": messages}]
+        second = create(stage, scene, messages=again, thread=follow(first["id"]))
+        assert second.status_code == 200, second.content
+    heard = hear(dialect, scene.requests[0].body)
+    (call_id,) = [call.call_id for call in heard.calls]
+    assert heard.results == [HeardResult(call_id, "sunny")]
+    # Only Messages forbids the id itself.
+    assert (call_id == call.call_id) == (dialect != "messages")
 
 
 @dialects

@@ -14,12 +14,12 @@ import pytest
 from dragoman.config.settings import StoreSettings
 from dragoman.store.contract import WAITING_SECONDS
 from dragoman.store.engine import STEP
-from dragoman.testing import json_reply
+from dragoman.testing import ReceivedRequest, ScriptedReply, json_reply
 from gateway_harness import DIALECTS
 from heard import ERROR_MARK, HeardCall, HeardResult, Spoken, hear
 from plain_http import ask, fetch
 from served import Served, serving
-from stage import Stage, running_stage
+from stage import Stage, deliver, running_stage
 from vendor_wire import Answer, Said, Tool
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -111,6 +111,65 @@ def test_outputs_continue_a_response_with_all_it_was_asked_for(
     third = stage.scene("chat", DONE)
     create(stage, third.model, previous_response_id=second["id"], tools=[])
     assert len(hear("chat", third.requests[0].body).results) == 2
+
+
+DOTTED = "files.read:all"
+LONG = "n" * 70
+NAMED = [
+    {"type": "function", "name": DOTTED, "parameters": {"type": "object"}},
+    {
+        "type": "namespace",
+        "name": "mcp__maps",
+        "description": "d",
+        "tools": [{"type": "function", "name": LONG, "parameters": {"type": "object"}}],
+    },
+]
+
+
+@pytest.mark.parametrize("way", ["submit_tool_outputs", "previous_response_id"])
+@streams
+@dialects
+def test_names_and_ids_that_need_aliases_are_continued_after_a_restart(
+    dialect: str, stream: bool, way: str, tmp_path: Path
+) -> None:
+    ids = ["functions.read:0", "call|" + "x" * 90]
+
+    def call_both(request: ReceivedRequest) -> ScriptedReply:
+        names = [(tool.name, tool.namespace) for tool in hear(dialect, request.body).tools]
+        calls = [
+            Tool(call_id, name, ("{}",), namespace=namespace)
+            for call_id, (name, namespace) in zip(ids, names, strict=True)
+        ]
+        return deliver(dialect, Answer(tuple(calls)), is_stream=stream)
+
+    store = StoreSettings(url=f"sqlite://{tmp_path / 'store.db'}")
+    with running_stage(store=store) as stage:
+        scene = stage.scene(dialect, call_both)
+        first = create(stage, scene.model, stream=stream, tools=NAMED)
+    calls = [(item["call_id"], item["name"], item.get("namespace")) for item in first["output"]]
+    assert calls == [(ids[0], DOTTED, None), (ids[1], LONG, "mcp__maps")]
+    with running_stage(store=store) as stage:
+        again = stage.scene(dialect, DONE)
+        outputs = [{"call_id": call_id, "output": call_id[:4]} for call_id in ids]
+        if way == "submit_tool_outputs":
+            # It repeats the model of the first request.
+            assert again.model == scene.model
+            answer = submit(stage, first["id"], outputs, stream=stream)
+            assert answer.status_code == 200, answer.content
+        else:
+            create(
+                stage,
+                again.model,
+                stream=stream,
+                tools=NAMED,
+                previous_response_id=first["id"],
+                input=[{"type": "function_call_output", **output} for output in outputs],
+            )
+    offered = [(tool.name, tool.namespace) for tool in hear(dialect, again.requests[0].body).tools]
+    heard = hear(dialect, again.requests[0].body)
+    assert [(call.name, call.namespace) for call in heard.calls] == offered
+    sent = [call.call_id for call in heard.calls]
+    assert heard.results == [HeardResult(sent[0], "func"), HeardResult(sent[1], "call")]
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ _NATIVE_NAMES: dict[CallKind, str] = {
 }
 _NEAREST: dict[FinishReason, FinishReason] = {
     "context_window": "length",
-    "refusal": "stop",
+    "refusal": "content_filter",
     "stop_sequence": "stop",
 }
 
@@ -204,8 +204,8 @@ def _choice(choice: Choice, stories: Sequence[Story], book: Book, *, has_failed:
         if choice.stop_sequence is not None:
             book.note("stop_sequence")
         book.lose(choice.finish_extra)
-    if finish == "refusal" and any(_is_waiting(part) for part in parts):
-        finish = "tool_calls"
+    if finish == "refusal" and any(isinstance(part, Refusal) for part in parts):
+        finish = "tool_calls" if any(_is_waiting(part) for part in parts) else "stop"
     return replace(
         choice,
         parts=tuple(parts),

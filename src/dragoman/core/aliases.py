@@ -20,11 +20,11 @@ from functools import lru_cache
 from hashlib import shake_256
 from string import ascii_letters, ascii_lowercase, digits
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from dragoman.core.tool_cache import made_of
 from dragoman.errors import ConfigError
-from dragoman.model.parts import CLIENT_KINDS
+from dragoman.model.parts import CLIENT_KINDS, Call, Part, Result
 from dragoman.model.request import Tool, ToolRef
 
 NAMESPACE_JOIN = "__"
@@ -208,6 +208,14 @@ def original_id(call_id: str) -> str:
     if not is_ours or _is_made_of(original, "[a-zA-Z0-9_-]"):
         return call_id
     return original
+
+
+def with_original_id(part: Part) -> Part:
+    """Return the part with the original id of its call in place of the reversible alias that a client was given."""
+    if not isinstance(part, Call | Result) or part.executor != "client":
+        return part
+    original = original_id(part.call_id)
+    return part if original == part.call_id else structs.replace(part, call_id=original)
 
 
 def _assign(refs: dict[_Key, ToolRef], limits: NameLimits, *, flatten: bool) -> dict[_Key, str]:

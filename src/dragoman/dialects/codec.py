@@ -28,7 +28,7 @@ from dragoman.dialects.stream_decoder import FrameReader, Step
 from dragoman.model.events import Event, InputDelta, TextDelta
 from dragoman.model.outcome import ErrorInfo, Loss, LossAction, Outcome, Repair
 from dragoman.model.parts import CallKind, Dialect
-from dragoman.model.request import Request, Tool, Turn
+from dragoman.model.request import Request, Tool
 from dragoman.sse import Frame
 
 
@@ -230,6 +230,8 @@ class Codec(UpstreamCodec, frozen=True, kw_only=True):
     """A dialect that clients speak too: also reads requests, and writes answers and errors.
 
     `check_request` refuses a request that lacks what only an answer needs; other operations take the same request without.
+    `find_repairs`: what servers refuse in a request that was decoded from this dialect, and `encode_request` repairs.
+    `aliases_ids`: the client gets aliases in place of call ids that the dialect forbids, and `decode_request` undoes them.
     """
 
     encoder: Callable[[EncodeContext], StreamEncoder]
@@ -238,8 +240,9 @@ class Codec(UpstreamCodec, frozen=True, kw_only=True):
     is_usable_body: Callable[[bytes, EncodeContext], bool]
     decode_request: Callable[[bytes], Request]
     check_request: Callable[[Request], None] | None = None
-    pair_turns: Callable[[Request], tuple[tuple[Turn, ...], tuple[Repair, ...]]]
+    find_repairs: Callable[[Request], tuple[Repair, ...]]
     encode_error: Callable[[ErrorInfo], bytes]
+    aliases_ids: bool = False
 
     def encode_body(
         self,

@@ -4,7 +4,7 @@ The model's name changes where a route renames it, and `stream` where the gatewa
 place. All other members stay, also unknown ones. The dialect's encoder writes the request anew only if the upstream is
 known to refuse it because of:
 
-    a call without its result, or a result without its call
+    a call without its result, or a result without its call; and what else the dialect's `find_repairs` reports
     ids and names beyond the target's limits
     tools, schemas and fields that the target's table rules out, where an operator changed that table
     seals of another provider in this gateway's envelope, or reasoning without a seal
@@ -58,17 +58,22 @@ def relay_request(  # noqa: PLR0913 -- the request, its target, and the changes
     own = codec(dialect)
     parts = [part for turn in request.turns for part in turn.parts if type(part) is not Text]
     names = _names(request.tools, parts, target, own.target)
+    repairs = own.find_repairs(request)
     is_acceptable = (
         names is not None
+        and (is_healed or not repairs)
         and all(_is_welcome(part, target) for part in parts)
-        and (is_healed or not own.pair_turns(request)[1])
         and _has_its_limit(request, target)
         and (not target.user_first or _begins_with_user(request))
         and _SEALED not in body
     )
     if names is None or not is_acceptable:
         changed = _changed(request, model, stream=stream)
-        return own.encode_request(changed, target, policy)
+        encoded = own.encode_request(changed, target, policy)
+        # The encoder does not report what other dialects allow, such as an empty text.
+        reported = {repair.rule for repair in encoded.repairs}
+        more = [repair for repair in repairs if repair.rule not in reported]
+        return replace(encoded, repairs=(*more, *encoded.repairs)) if more else encoded
     values: dict[str, bytes | None] = {}
     if model != request.model:
         values["model"] = dumps_text(model)

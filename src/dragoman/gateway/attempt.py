@@ -48,6 +48,7 @@ from dragoman.model.request import Request, Tool
 from dragoman.offload import offload
 from dragoman.store.codec import weigh_request
 from dragoman.upstream.base import Reply, Supervised, Upstream, UpstreamRequest
+from dragoman.upstream.errors import not_followed
 from dragoman.upstream.retry import (
     Decision,
     Failure,
@@ -180,7 +181,7 @@ async def send(
         observer.replied(target, reply)
         if 200 <= reply.status <= 299:
             return reply
-        failed = await _read_error(reply, target.dialect, secrets)
+        failed = await _read_error(reply, target, secrets)
     except BaseException:
         reply.close()
         raise
@@ -195,18 +196,27 @@ def no_reply(error: GatewayError, secrets: Secrets, request_id: str = "") -> Err
     return secrets.hide_error(error_info(error))
 
 
-async def _read_error(reply: Reply, dialect: Dialect, secrets: Secrets) -> AttemptFailed:
-    """The error of a reply with an error status, without the upstream's secrets, because clients read the message."""
+async def _read_error(reply: Reply, target: AttemptTarget, secrets: Secrets) -> AttemptFailed:
     try:
         data = await read_whole(reply, MAX_ERROR_BYTES)
     except GatewayError:
         data = b""  # without its body, the status still says which error it is
-    info = upstream_codec(dialect).decode_error(secrets.hide_bytes(data), reply.status)
-    info = secrets.hide_error(info)
+    info = error_of_reply(reply, data, target, secrets)
     failure = failure_of(reply.status, reply.headers, kind=info.kind, now=time.time())
     if failure.retry_after is not None:
         info = structs.replace(info, retry_after=failure.retry_after)
     return AttemptFailed(info, failure)
+
+
+def error_of_reply(reply: Reply, data: bytes, target: AttemptTarget, secrets: Secrets) -> ErrorInfo:
+    """The error of a reply that is no success, without the upstream's secrets, because clients read the message."""
+    if reply.status < 400:
+        location = reply.headers.get("location", "")
+        info = error_info(not_followed(target.upstream, reply.status, location))
+    else:
+        codec = upstream_codec(target.dialect)
+        info = codec.decode_error(secrets.hide_bytes(data), reply.status)
+    return secrets.hide_error(info)
 
 
 Prepare = Callable[[Request, AttemptTarget], Awaitable[Request]]

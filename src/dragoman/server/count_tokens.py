@@ -13,11 +13,13 @@ from starlette.responses import Response
 from dragoman._json import dumps
 from dragoman.config.settings import ServerSettings
 from dragoman.core.failures import status_of
+from dragoman.core.fields import set_members
 from dragoman.dialects.registry import codec
 from dragoman.dialects.relay_request import relay_request
 from dragoman.errors import GatewayError
-from dragoman.gateway.attempt import no_reply
+from dragoman.gateway.attempt import error_of_reply, no_reply
 from dragoman.gateway.reply import read_whole
+from dragoman.gateway.targets import AttemptTarget
 from dragoman.model.outcome import ErrorInfo
 from dragoman.model.parts import Call, Media, Opaque, Part, Reasoning, Refusal, Result, Text
 from dragoman.model.request import Request, Tool
@@ -45,21 +47,12 @@ async def count_tokens(
     upstream = gateway.upstreams.by_name[target.upstream]
     if target.dialect != "messages":
         return await _estimated(request, len(body))
-    asked = await offload(
-        len(body),
-        relay_request,
-        body,
-        request,
-        dialect="messages",
-        target=target.accepts,
-        model=target.model,
-        policy=target.settings.losses,
-    )
+    asked = await offload(len(body), _question, body, request, target)
     try:
         reply = await upstream.send(
             UpstreamRequest(
                 dialect="messages",
-                body=asked.body,
+                body=asked,
                 stream=False,
                 model=target.model,
                 operation="count_tokens",
@@ -76,12 +69,24 @@ async def count_tokens(
     if reply.status == 404:  # compatible servers often lack this endpoint
         return await _estimated(request, len(body))
     if not 200 <= reply.status <= 299:
-        secrets = upstream.secrets
-        info = codec("messages").decode_error(secrets.hide_bytes(data), reply.status)
-        info = secrets.hide_error(info)
+        info = error_of_reply(reply, data, target, upstream.secrets)
         after = retry_after(reply.headers, now=gateway.wall_clock())
         return _failed(structs.replace(info, retry_after=after))
     return Response(data, media_type=_JSON)
+
+
+def _question(body: bytes, request: Request, target: AttemptTarget) -> bytes:
+    """The request for the upstream's own count."""
+    asked = relay_request(
+        body,
+        request,
+        dialect="messages",
+        target=target.accepts,
+        model=target.model,
+        policy=target.settings.losses,
+    ).body
+    # A request that was written anew has a limit, which this endpoint refuses.
+    return set_members(asked, {"max_tokens": None}) if request.max_tokens is None else asked
 
 
 def _decode(body: bytes, server: ServerSettings) -> Request:

@@ -22,6 +22,7 @@ from dragoman._json import (
     loads,
     typed_decoder,
 )
+from dragoman.core.aliases import with_original_id
 from dragoman.core.fold import fold
 from dragoman.core.surrogates import replace_lone
 from dragoman.core.tool_cache import remembered
@@ -249,7 +250,7 @@ _NO_DECODE = DecodeContext()
 
 
 def read_parts(door: Dialect, body: bytes, *, has_failed: bool) -> tuple[Part, ...]:
-    """Decode the model's parts from a body of this dialect.
+    """Decode the model's parts from a body of this dialect, with the call ids that a request of the client has after decoding.
 
     Raises:
         StoreDamaged: the body is no answer, and the response has not failed.
@@ -259,7 +260,9 @@ def read_parts(door: Dialect, body: bytes, *, has_failed: bool) -> tuple[Part, .
     if outcome.error is not None and not has_failed:
         raise StoreDamaged(f"expected the body of an answer in the store: {outcome.error.message}")
     choice = next((choice for choice in outcome.choices if choice.index == 0), None)
-    return () if choice is None else choice.parts
+    if choice is None:
+        return ()
+    return tuple(map(with_original_id, choice.parts)) if codec.aliases_ids else choice.parts
 
 
 def unpack_old_answer(data: bytes) -> tuple[Part, ...]:

@@ -1,4 +1,4 @@
-"""Errors for a server that does not answer: their messages, kinds and statuses in one place.
+"""Errors for a server that gives no answer: their messages, kinds and statuses in one place.
 
 Messages use the operator's name of the upstream and say which timeout expired. Clients read them, so they quote no header, no
 query and no address. The system's error messages contain addresses, so they go into `detail`, for the operator's log.
@@ -7,13 +7,21 @@ query and no address. The system's error messages contain addresses, so they go 
 import os
 import socket
 import ssl
+from urllib.parse import urlsplit, urlunsplit
 
 from dragoman.core.failures import ToldError
+from dragoman.core.secrets import clean
 from dragoman.errors import UpstreamError
 from dragoman.model.outcome import ErrorInfo
 
 CONNECTIONS_TAKEN = "connections_taken"
 """The code of an error when no connection was free."""
+
+NOT_FOLLOWED = "redirect_not_followed"
+"""The code of an error when the upstream redirects the request, or switches to another protocol."""
+
+# Characters of a location in a message: enough for any address that an operator would configure.
+_MAX_LOCATION = 300
 
 # When a client may retry after waiting for a free connection: connections become free one by one.
 RETRY_AFTER_SECONDS = 1.0
@@ -62,6 +70,32 @@ def cut_short(name: str, cause: str | Exception) -> UpstreamError:
 
 def not_http(name: str, cause: str) -> UpstreamError:
     return _of_kind("protocol", f"upstream {name!r} did not answer in HTTP: {cause}")
+
+
+def not_followed(name: str, status: int, location: str) -> UpstreamError:
+    """A status below 400 that is no answer. `location`: the header; its user, query and fragment are not quoted."""
+    shown = _shown(location)
+    where = f" to {shown}" if shown else ""
+    return ToldError(
+        ErrorInfo(
+            kind="upstream",
+            message=(
+                f"expected an answer of upstream {name!r}, got status {status}{where}; "
+                "the gateway does not follow redirects: `base_url` must be the address that answers"
+            ),
+            status=502,
+            code=NOT_FOLLOWED,
+        )
+    )
+
+
+def _shown(location: str) -> str:
+    try:
+        parts = urlsplit(location)
+    except ValueError:
+        return ""
+    place = parts.netloc.rpartition("@")[2]
+    return clean(urlunsplit((parts.scheme, place, parts.path, "", "")), _MAX_LOCATION)
 
 
 def reason_of(error: Exception) -> str:

@@ -6,9 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.core.aliases import IdLimits, NameLimits, NameMap, alias_id, original_id
+from dragoman.core.aliases import (
+    IdLimits,
+    NameLimits,
+    NameMap,
+    alias_id,
+    original_id,
+    with_original_id,
+)
 from dragoman.core.tool_cache import CachedTools
 from dragoman.errors import ConfigError
+from dragoman.model.parts import Call, Result, Text
 from dragoman.model.request import Tool, ToolRef
 
 LIMITS = NameLimits()
@@ -276,3 +284,17 @@ def test_names_of_the_history_that_no_tool_has_are_said() -> None:
     assert names.others == ((None, "gone"),)
     assert names == NameMap.build([Tool(name="f")], [(None, "gone")])
     assert NameMap.build(tools).others == ()
+
+
+def test_parts_of_the_client_get_their_original_ids_back() -> None:
+    alias = alias_id("functions.f:0", IdLimits())
+    assert with_original_id(Call(call_id=alias, name="f")) == Call(
+        call_id="functions.f:0", name="f"
+    )
+    assert with_original_id(Result(call_id=alias)) == Result(call_id="functions.f:0")
+    for part in (
+        Call(call_id="toolu_1", name="f"),
+        Call(call_id=alias, name="f", executor="provider"),
+        Text(text=alias),
+    ):
+        assert with_original_id(part) is part

@@ -147,7 +147,148 @@ def test_call_without_a_result_is_given_one(dialect: str) -> None:
     whole = json.loads(sent.body)
     assert whole["model"] == "other"
     assert whole["stream"] is False
-    assert codec(dialect).pair_turns(codec(dialect).decode_request(sent.body))[1] == ()
+    assert codec(dialect).find_repairs(codec(dialect).decode_request(sent.body)) == ()
+
+
+# --- what Anthropic refuses in a request of its own dialect ---
+
+TEXT = {"type": "text", "text": "Let me look."}
+EMPTY = {"type": "text", "text": ""}
+BLANK = {"type": "text", "text": " \n"}
+USE: dict[str, Any] = {"type": "tool_use", "id": "toolu_1", "name": "f", "input": {}}
+RESULT = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "sunny"}
+THOUGHT = {"type": "thinking", "thinking": "hm", "signature": "sealed"}
+HI = {"role": "user", "content": "hi"}
+MANUAL = {"type": "enabled", "budget_tokens": 1024}
+
+
+def said(*blocks: Any, role: str = "assistant") -> dict[str, Any]:
+    return {"role": role, "content": [*blocks]}
+
+
+RESULTS = said(RESULT, role="user")
+
+REPAIRED: dict[str, tuple[list[Any], list[str], list[Any]]] = {
+    "empty text before a call": (
+        [HI, said(EMPTY, USE), RESULTS],
+        ["empty_text"],
+        [HI, said(USE), RESULTS],
+    ),
+    "blank text of a user": (
+        [said(TEXT, BLANK, role="user")],
+        ["empty_text"],
+        [{"role": "user", "content": TEXT["text"]}],
+    ),
+    "empty text after results": (
+        [HI, said(USE), said(RESULT, EMPTY, role="user")],
+        ["empty_text"],
+        [HI, said(USE), RESULTS],
+    ),
+    "empty text in a result": (
+        [HI, said(USE), said({**RESULT, "content": [EMPTY]}, role="user")],
+        ["empty_text"],
+        [HI, said(USE), said({"type": "tool_result", "tool_use_id": "toolu_1"}, role="user")],
+    ),
+    "a user message without content": (
+        [said(role="user")],
+        ["empty_turn"],
+        [{"role": "user", "content": "."}],
+    ),
+    "an empty message of a user": (
+        [{"role": "user", "content": ""}],
+        ["empty_text", "empty_turn"],
+        [{"role": "user", "content": "."}],
+    ),
+    "an empty message of the assistant": (
+        [HI, said(EMPTY), HI],
+        ["empty_text", "empty_turn"],
+        [{"role": "user", "content": [{"type": "text", "text": "hi"}] * 2}],
+    ),
+    "text after a call": (
+        [HI, said(USE, TEXT), RESULTS],
+        ["text_before_calls"],
+        [HI, said(TEXT, USE), RESULTS],
+    ),
+    "text after a call in a message of its own": (
+        [HI, said(USE), said(TEXT), RESULTS],
+        ["text_before_calls"],
+        [HI, said(TEXT, USE), RESULTS],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REPAIRED)
+def test_what_anthropic_refuses_in_texts_is_repaired(case: str) -> None:
+    messages, rules, repaired = REPAIRED[case]
+    sent = relayed("messages", body_of("messages", messages=messages))
+    assert [repair.rule for repair in sent.repairs] == rules
+    assert json.loads(sent.body)["messages"] == repaired
+    own = codec("messages")
+    assert own.find_repairs(own.decode_request(sent.body)) == ()
+    # A later request of the conversation is repaired in the same way: its beginning stays the same.
+    later = [*messages, said(TEXT), HI]
+    start = json.dumps(repaired[:-1])[1:-1].encode()
+    assert (
+        start
+        in json.dumps(
+            json.loads(relayed("messages", body_of("messages", messages=later)).body)["messages"]
+        ).encode()
+    )
+
+
+UNSIGNED: dict[str, list[Any]] = {
+    "a call": [HI, said(USE), RESULTS],
+    "text and a call": [HI, said(TEXT, USE), RESULTS],
+    "results with text": [HI, said(USE), said(RESULT, TEXT, role="user")],
+    "a call after an earlier turn that thought": [HI, said(THOUGHT, TEXT), HI, said(USE), RESULTS],
+}
+
+
+@pytest.mark.parametrize("case", UNSIGNED)
+def test_thinking_is_switched_off_where_the_last_calls_lack_it(case: str) -> None:
+    """Anthropic: expected `thinking` or `redacted_thinking`, but found `tool_use`."""
+    body = body_of("messages", messages=UNSIGNED[case], thinking=MANUAL)
+    sent = relayed("messages", body)
+    assert [repair.rule for repair in sent.repairs] == ["thinking_off"]
+    assert [loss.code for loss in sent.losses] == ["thinking_off"]
+    whole = json.loads(sent.body)
+    assert whole["thinking"] == {"type": "disabled"}
+    assert whole["messages"] == UNSIGNED[case]
+
+
+ACCEPTED: dict[str, tuple[list[Any], Any]] = {
+    "thinking before the call": ([HI, said(THOUGHT, USE), RESULTS], MANUAL),
+    "thinking in the first step only": (
+        [
+            HI,
+            said(THOUGHT, USE),
+            RESULTS,
+            said({**USE, "id": "toolu_2"}),
+            said({**RESULT, "tool_use_id": "toolu_2"}, role="user"),
+        ],
+        MANUAL,
+    ),
+    "calls of an earlier turn": ([HI, said(USE), RESULTS, said(TEXT), HI], MANUAL),
+    "adaptive thinking": ([HI, said(USE), RESULTS], {"type": "adaptive"}),
+    "no thinking": ([HI, said(USE), RESULTS], {"type": "disabled"}),
+    "an empty result": ([HI, said(USE), said({**RESULT, "content": ""}, role="user")], ...),
+    "a result without content": (
+        [HI, said(USE), said({"type": "tool_result", "tool_use_id": "toolu_1"}, role="user")],
+        ...,
+    ),
+    "an empty last message of the assistant": ([HI, {"role": "assistant", "content": ""}], ...),
+    "text before the call": ([HI, said(TEXT, USE), RESULTS], ...),
+    "text after the results": ([HI, said(USE), said(RESULT, TEXT, role="user")], ...),
+}
+
+
+@pytest.mark.parametrize("case", ACCEPTED)
+def test_what_anthropic_accepts_goes_as_it_came(case: str) -> None:
+    messages, thinking = ACCEPTED[case]
+    body = body_of("messages", messages=messages, thinking=thinking, system="")
+    sent = relayed("messages", body)
+    assert sent.body is body
+    assert (sent.repairs, sent.losses) == ((), ())
 
 
 def test_results_of_calls_that_the_vendor_holds_go_as_they_came() -> None:

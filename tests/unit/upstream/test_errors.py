@@ -30,6 +30,27 @@ def test_the_reason_names_no_address_and_the_detail_does(error: Exception, reaso
     assert errors.cut_short("local", error).kind == "truncated"
 
 
+@pytest.mark.parametrize(
+    ("location", "shown"),
+    [
+        ("https://user:pw@other.example/v1?key=k#f", " to https://other.example/v1;"),
+        ("//user@other.example/v1", " to //other.example/v1;"),
+        ("/v1/elsewhere?key=k", " to /v1/elsewhere;"),
+        ("https://a@b@other.example/", " to https://other.example/;"),
+        ("https://[broken/pw", ";"),
+        ("", ";"),
+    ],
+)
+def test_a_redirect_names_its_place_without_secrets(location: str, shown: str) -> None:
+    made = errors.not_followed("local", 307, location)
+    assert f"got status 307{shown}" in made.message
+    assert (made.kind, made.status) == ("upstream", 502)
+
+
+def test_a_long_location_is_cut() -> None:
+    assert len(errors.not_followed("local", 307, "/" + "x" * 9_000).message) < 600
+
+
 def test_words_of_our_own_need_no_detail() -> None:
     made = errors.unreachable("local", "the proxy answered 403")
     assert made.whole == "upstream 'local' cannot be reached: the proxy answered 403"

@@ -46,7 +46,7 @@ from dragoman.dialects.chat.wire import LEGACY_CHOICE, LEGACY_TOOLS
 from dragoman.dialects.codec import EncodedRequest, Target
 from dragoman.model.outcome import LossAction, Repair
 from dragoman.model.parts import Call, Extra
-from dragoman.model.request import ReasoningSettings, Request, ResponseFormat, Turn
+from dragoman.model.request import ReasoningSettings, Request, ResponseFormat
 
 _OUTER = "response_format"  # the key in `extra` for fields beside `json_schema`
 _SCHEMA_FIELDS = frozenset({"name", "description", "schema", "strict"})
@@ -250,7 +250,7 @@ def encode_request(
         note_request_fields(book, request.extra)
     if request.namespaces:
         note_namespaces(book, request.namespaces, note_foreign)
-    paired, pairing = pair_turns(request)
+    paired, pairing = pair_results(request.turns)
     turns, merging = merge_turns(paired)
     used = [
         wire_name(part)
@@ -278,9 +278,9 @@ def encode_request(
     return EncodedRequest(dumps_document(fields), names, book.losses, repairs)
 
 
-def pair_turns(request: Request) -> tuple[tuple[Turn, ...], tuple[Repair, ...]]:
-    """Return the conversation with its calls and results paired, and the repairs."""
-    return pair_results(request.turns)
+def find_repairs(request: Request) -> tuple[Repair, ...]:
+    """Return what servers refuse in a request of this dialect, and `encode_request` repairs."""
+    return pair_results(request.turns)[1]
 
 
 def _write_settings(

@@ -10,7 +10,7 @@ from dragoman.dialects.messages.request import (
     check_request,
     decode_request,
     encode_request,
-    pair_turns,
+    find_repairs,
 )
 from dragoman.dialects.messages.usable import MessagesCheck, is_usable_body
 
@@ -26,8 +26,8 @@ __all__ = (
     "decode_request",
     "encode_error",
     "encode_request",
+    "find_repairs",
     "is_usable_body",
-    "pair_turns",
     "read_body",
     "read_typed",
     "threads_unsupported",

@@ -106,7 +106,7 @@ def content_from_wire(content: Raw | None) -> tuple[Text | Media | Opaque, ...]:
         return ()
     text = read_text(content)
     if text is not None:
-        return (Text(text=text),)
+        return (Text(text=text),) if text else ()
     entries = read_list(content)
     if entries is None or not all(map(is_object, entries)):
         return (Opaque(dialect="messages", type="", raw=content),)
@@ -358,7 +358,7 @@ def part_of(block: TypedBlock) -> Part:
         case ToolResultBlock():
             return Result(
                 call_id=block.tool_use_id,
-                content=(Text(text=block.content),),
+                content=(Text(text=block.content),) if block.content else (),
                 is_error=bool(block.is_error),
                 cache=_typed_cache(block.cache_control),
             )

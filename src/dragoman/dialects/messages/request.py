@@ -54,12 +54,18 @@ from dragoman.dialects.messages.tools import (
     write_choice,
     write_tools,
 )
-from dragoman.dialects.messages.turns import MessageListWriter, RequestBlockWriter, read_turns
+from dragoman.dialects.messages.turns import (
+    MessageListWriter,
+    RequestBlockWriter,
+    find_refused,
+    lacks_thinking,
+    read_turns,
+)
 from dragoman.dialects.messages.wire import MAPPED_FIELDS, THINKING_TYPES
 from dragoman.errors import RequestRefused
 from dragoman.model.outcome import LossAction, Repair
 from dragoman.model.parts import Call, Extra
-from dragoman.model.request import ReasoningSettings, Request, ResponseFormat, Turn
+from dragoman.model.request import ReasoningSettings, Request, ResponseFormat
 
 MIN_BUDGET = 1024  # the vendor's minimum
 _DEFAULT_EFFORT = "medium"
@@ -131,7 +137,7 @@ def plan_thinking(
     *,
     lacks_thinking: bool,
 ) -> ThinkingPlan:
-    """Return the fields for thinking. `lacks_thinking`: the history forbids it, see `MessageListWriter.lacks_thinking`."""
+    """Return the fields for thinking. `lacks_thinking`: the history forbids it, see `turns.lacks_thinking`."""
     if settings is None:
         return ThinkingPlan()
     note_foreign(book, settings.extra, "reasoning")
@@ -139,7 +145,7 @@ def plan_thinking(
     plan = _own_plan(settings) if is_own else _foreign_plan(settings, max_tokens, book)
     # With adaptive thinking the vendor does not require a thinking block before the last calls.
     if lacks_thinking and plan.thinking is not None and plan.thinking["type"] == "enabled":
-        book.note("thinking_off", "thinking", "no signed thinking before the last calls")
+        book.note("thinking_off", "thinking", _UNSIGNED)
         return ThinkingPlan({"type": "disabled"}, plan.effort)
     return plan
 
@@ -222,6 +228,7 @@ _note_unsaid = unsaid_noter(
 # The vendor's names of service tiers, and those of the other dialects.
 _TIERS: Mapping[str, str] = {"standard_only": "default"}
 _TIER_NAMES: Mapping[str, str] = {"auto": "auto", "default": "standard_only"}
+_UNSIGNED = "no signed thinking before the last calls"
 _ENCRYPTED = "reasoning.encrypted_content"  # this vendor always sends its seals
 
 
@@ -342,7 +349,7 @@ def encode_request(
         request.tool_choice, tools.labels, names, book, parallel=request.parallel_calls
     )
     plan = plan_thinking(
-        request.reasoning, request.max_tokens, book, lacks_thinking=conversation.lacks_thinking
+        request.reasoning, request.max_tokens, book, lacks_thinking=lacks_thinking(turns)
     )
     plan, choice = _settle_choice(plan, choice, book)
     fields: Block = {"model": request.model, "max_tokens": _max_tokens(request, target, plan)}
@@ -364,9 +371,16 @@ def encode_request(
     return EncodedRequest(body, names, book.losses, repairs)
 
 
-def pair_turns(request: Request) -> tuple[tuple[Turn, ...], tuple[Repair, ...]]:
-    """Return the conversation with its calls and results paired, and the repairs."""
-    return pair_results(request.turns, continues=_continues(own_fields("messages", request.extra)))
+def find_repairs(request: Request) -> tuple[Repair, ...]:
+    """Return what the vendor refuses in a request of this dialect, and `encode_request` repairs."""
+    continues = _continues(own_fields("messages", request.extra))
+    found = [*pair_results(request.turns, continues=continues)[1], *find_refused(request.turns)]
+    settings = request.reasoning
+    if settings is not None and settings.enabled and lacks_thinking(request.turns):
+        plan = _own_plan(settings)
+        if plan.thinking is not None and plan.thinking["type"] == "enabled":
+            found.append(Repair("thinking_off", "thinking", _UNSIGNED))
+    return tuple(found)
 
 
 def asks_for_thread(request: Request) -> bool:

@@ -27,7 +27,7 @@ from typing import Literal, assert_never
 from msgspec.structs import replace
 
 from dragoman._json import FAST_FAILURES, Raw, typed_decoder
-from dragoman.core.aliases import NameMap, alias_id, original_id
+from dragoman.core.aliases import NameMap, alias_id, with_original_id
 from dragoman.core.fields import (
     Fields,
     ask_list,
@@ -213,16 +213,10 @@ def _is_named(part: Part) -> bool:
 
 def _settled(part: Part) -> Part:
     """Return the part with the original id of its call in place of an alias, and `{}` for the empty input of a call."""
-    match part:
-        case Call():
-            source = part.input if part.input.strip() else "{}"
-            if part.executor != "client":
-                return replace(part, input=source)
-            return replace(part, input=source, call_id=original_id(part.call_id))
-        case Result() if part.executor == "client":
-            return replace(part, call_id=original_id(part.call_id))
-        case _:
-            return part
+    part = with_original_id(part)
+    if isinstance(part, Call) and not part.input.strip():
+        return replace(part, input="{}")
+    return part
 
 
 def _check_result(block: Fields, path: str) -> None:
@@ -315,7 +309,7 @@ class RequestBlockWriter:
                 return _cached(self._text(part, where), part.cache)
             case Refusal():
                 note_foreign(self._book, part.extra, where)
-                return [{"type": "text", "text": part.text}] if part.text.strip() else []
+                return [] if is_blank(part.text) else [{"type": "text", "text": part.text}]
             case Reasoning() if place == "assistant":
                 return self._reasoning(part, where)
             case Call() if place == "assistant":
@@ -338,7 +332,7 @@ class RequestBlockWriter:
         note_foreign(self._book, part.item_extra, where)
         if part.logprobs is not None:
             self._book.note("logprobs", where)
-        if not part.text.strip():
+        if is_blank(part.text):
             return []
         block: Block = {"type": "text", "text": part.text}
         citations = [each.raw for each in part.annotations if self._is_citable(each, where)]
@@ -444,6 +438,85 @@ def _cached(blocks: list[Block], cache: Raw | None) -> list[Block]:
     return blocks
 
 
+def is_blank(text: str) -> bool:
+    """Whether the vendor refuses a text block with this text."""
+    return not text or text.isspace()
+
+
+def find_refused(turns: Sequence[Turn]) -> list[Repair]:
+    """Return what `MessageListWriter` repairs in the texts of these turns: those that are empty, and those after a call.
+
+    An empty `system` and an empty last message of the assistant are accepted.
+    """
+    found: list[Repair] = []
+    has_calls = False  # in the run of assistant turns so far
+    for number, turn in enumerate(turns):
+        if turn.role != "assistant":
+            has_calls = False
+        if not turn.parts and not _may_be_empty(turn, turns):
+            found.append(Repair("empty_turn", f"turns[{number}]", "a turn without content"))
+        for index, part in enumerate(turn.parts):
+            if type(part) is Text:
+                if is_blank(part.text) and not _may_be_empty(turn, turns):
+                    found.append(_empty_text(f"turns[{number}].parts[{index}]"))
+                elif has_calls:
+                    found.append(Repair("text_before_calls", f"turns[{number}]"))
+            elif type(part) is Call:
+                has_calls = has_calls or (turn.role == "assistant" and part.executor == "client")
+            elif type(part) is Result and part.executor == "client":
+                where = f"turns[{number}].parts[{index}].content"
+                found += [_empty_text(where) for piece in part.content if _is_blank_text(piece)]
+    return found
+
+
+def _is_blank_text(part: Part) -> bool:
+    return type(part) is Text and is_blank(part.text)
+
+
+def _may_be_empty(turn: Turn, turns: Sequence[Turn]) -> bool:
+    if turn.head or (turn.role == "assistant" and turn is turns[-1]):
+        match turn.parts:
+            case () | (Text(text="", cache=None),):
+                return True
+            case _:
+                return False
+    return False
+
+
+def _empty_text(where: str) -> Repair:
+    return Repair("empty_text", where, "a text without content is left out")
+
+
+def lacks_thinking(turns: Sequence[Turn]) -> bool:
+    """Whether the conversation ends with calls and results that no signed thinking precedes since the last user text."""
+    has_calls = False
+    is_user_text = False  # whether the user message at hand has text and, so far, no results
+    for turn in reversed(turns):
+        if turn.role == "tool":
+            is_user_text = False
+        elif turn.role != "assistant":
+            is_user_text = is_user_text or not is_native_system(turn)
+        elif is_user_text:
+            break
+        elif _begins_with_thinking(turn):
+            return False
+        else:
+            has_calls = has_calls or any(
+                isinstance(part, Call) and part.executor == "client" for part in turn.parts
+            )
+    return has_calls
+
+
+def _begins_with_thinking(turn: Turn) -> bool:
+    for part in turn.parts:
+        if isinstance(part, Reasoning):
+            if split_family(part.seals, "anthropic")[0]:
+                return True
+        elif not (isinstance(part, Text | Refusal) and is_blank(part.text)):
+            return False
+    return False
+
+
 PLACEHOLDER = "."
 """The text of a user message where the vendor requires one and there is none: the shortest that is not empty."""
 
@@ -506,20 +579,6 @@ class MessageListWriter:
             {"role": message.role, "content": _content(message.blocks), **message.extra}
             for message in self._messages
         ]
-
-    @property
-    def lacks_thinking(self) -> bool:
-        """Whether the conversation ends with calls and results that no thinking block precedes since the last user text."""
-        has_calls = False
-        for message in reversed(self._messages):
-            types = message.types()
-            if message.role == "user" and "tool_result" not in types:
-                break
-            if message.role == "assistant":
-                if types and types[0] in _THINKING:
-                    return False
-                has_calls = has_calls or "tool_use" in types
-        return has_calls
 
     def _tell(self, turn: Turn, place: _Role, where: str) -> list[Block]:
         blocks: list[Block] = []

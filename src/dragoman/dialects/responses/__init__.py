@@ -6,7 +6,7 @@ from dragoman.dialects.responses.encode import ResponsesEncoder
 from dragoman.dialects.responses.envelope import bare_response
 from dragoman.dialects.responses.errors import decode_error, encode_error
 from dragoman.dialects.responses.losses import DEFAULT_TARGET, LOSSES
-from dragoman.dialects.responses.request import decode_request, encode_request, pair_turns
+from dragoman.dialects.responses.request import decode_request, encode_request, find_repairs
 from dragoman.dialects.responses.terminal import (
     change_status,
     early_response_id,
@@ -35,11 +35,11 @@ __all__ = (
     "encode_error",
     "encode_request",
     "failed_event",
+    "find_repairs",
     "has_failed",
     "is_usable_body",
     "is_waiting",
     "list_items",
-    "pair_turns",
     "read_body",
     "read_body_end",
     "read_end",

@@ -58,6 +58,7 @@ from dragoman.model.parts import (
     Part,
     PartStatus,
     Reasoning,
+    Refusal,
     Result,
     Text,
 )
@@ -242,7 +243,8 @@ def _response(outcome: Outcome, choice: Choice, context: EncodeContext, book: Lo
     finished = Finished(
         choice.finish or "stop", stop_sequence=choice.stop_sequence, extra=choice.finish_extra
     )
-    ending = ending_of(finished, book)
+    has_refusal = any(isinstance(part, Refusal) for part in choice.parts)
+    ending = ending_of(finished, book, has_refusal=has_refusal)
     if context.profile == "required_action" and finished.reason == "tool_calls":
         status = "incomplete"
         action = required_action(open_calls(choice.parts))

@@ -251,7 +251,7 @@ class ResponsesEncoder:
         envelope = self._opened()
         note_foreign(self._book, event.extra, "response")
         envelope.add(event.extra)
-        ending = ending_of(self._finished, self._book)
+        ending = ending_of(self._finished, self._book, has_refusal=self._items.has_refusal)
         self._state = _State.OVER
         if ending.event == "response.failed":
             info = ErrorInfo(kind="upstream", message="the upstream ended the answer with an error")

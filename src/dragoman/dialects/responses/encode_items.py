@@ -447,6 +447,7 @@ class ItemStream:
     def __init__(self, state: StreamState) -> None:
         self.template = IDLE
         self.has_cut_call = False  # a call ended incomplete, and so got no end on the wire
+        self.has_refusal = False
         self.waiting: dict[str, Call] = {}  # complete calls that the client must run, by their ids
         self._state = state
         self._open: _Open | None = None
@@ -506,6 +507,7 @@ class ItemStream:
     def _end_part(self, stream: "_Open", value: Part) -> bytes:
         match stream, value:
             case MessageStream(), Text() | Refusal() | Opaque():
+                self.has_refusal = self.has_refusal or isinstance(value, Refusal)
                 return self._end_content(stream, value)
             case ReasoningStream(), Reasoning():
                 return stream.end(value)

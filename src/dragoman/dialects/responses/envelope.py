@@ -158,6 +158,9 @@ def _own(extra: Extra | None) -> dict[str, Raw]:
     }
 
 
+_FILTERED = {"reason": "content_filter"}
+
+
 class TerminalEvent(Struct, frozen=True):
     """How an answer ends: the event, the status, and the details of an incomplete answer."""
 
@@ -166,8 +169,11 @@ class TerminalEvent(Struct, frozen=True):
     details: object = None
 
 
-def ending_of(finished: Finished, book: LossBook) -> TerminalEvent:
-    """Return the terminal event for a finish reason. OpenAI ends a truncated answer with `response.incomplete`."""
+def ending_of(finished: Finished, book: LossBook, *, has_refusal: bool) -> TerminalEvent:
+    """Return the terminal event for a finish reason. OpenAI ends a truncated answer with `response.incomplete`.
+
+    has_refusal: a part of the answer is a refusal, which shows the reason, so that the answer is complete.
+    """
     if finished.stop_sequence is not None:
         book.note("stop_sequence", "finish")
     note_foreign(book, finished.extra, "finish")
@@ -192,6 +198,10 @@ def ending_of(finished: Finished, book: LossBook) -> TerminalEvent:
             return TerminalEvent("response.incomplete", "cancelled", {"reason": "steered"})
         case "error":
             return TerminalEvent("response.failed", "failed")
+        case "refusal" if not has_refusal:
+            # Another vendor's refusal may come in the middle of a text: as `completed` it would pass for an answer.
+            book.note("finish_detail", "finish", "refusal")
+            return TerminalEvent("response.incomplete", "incomplete", _FILTERED)
         case "refusal":
             book.note("finish_detail", "finish", "refusal")
             return TerminalEvent("response.completed", "completed")

@@ -5,6 +5,7 @@ the rest is a loss. A request that came in this dialect is sent unchanged, excep
 in docs/dialects lists.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from typing import cast
 
@@ -39,6 +40,7 @@ from dragoman.core.request_settings import (
     settle_user,
     unsaid_noter,
 )
+from dragoman.core.seals import split_family
 from dragoman.dialects.codec import EncodedRequest, Target
 from dragoman.dialects.responses.item_writer import JsonObject
 from dragoman.dialects.responses.losses import DEFAULT_TARGET, LOSSES, note_foreign
@@ -58,7 +60,7 @@ from dragoman.dialects.responses.turns import (
 )
 from dragoman.errors import MalformedJson, RequestRefused
 from dragoman.model.outcome import LossAction, Repair
-from dragoman.model.parts import Call, Extra, Opaque, Result, Text
+from dragoman.model.parts import Call, Extra, Opaque, Reasoning, Result, Text
 from dragoman.model.request import ReasoningSettings, Request, ResponseFormat, Turn
 
 ENCRYPTED = "reasoning.encrypted_content"
@@ -191,22 +193,43 @@ def _service_tier(tier: str, book: LossBook) -> str | None:
 
 
 def _write_state(request: Request, out: JsonObject, *, is_native: bool) -> None:
-    """Write `store` and `include`. Other dialects store nothing, so `store` is false for their requests."""
+    """Write `store` and `include`. Other dialects store nothing, so `store` is false for their requests.
+
+    What nobody stores is lost unless the answer has it encrypted: the client, or the escrow for it, then sends it back.
+    """
     store = request.store if is_native else bool(request.store)
     include = list(request.include)
-    thinks = request.reasoning
-    is_thinking = (
-        thinks is not None
-        and thinks.enabled is not False
-        and (is_native or bool(thinks.enabled or thinks.effort or thinks.budget))
-    )
-    if store is False and is_thinking and ENCRYPTED not in include:
+    if store is False and ENCRYPTED not in include and _may_reason(request, is_native=is_native):
         include.append(ENCRYPTED)
     if request.logprobs and LOGPROBS not in include:
         include.append(LOGPROBS)
     put(out, "store", store)
     if include:
         out["include"] = include
+
+
+# Models of the vendor that reason without being asked to. Not all others may be asked for encrypted reasoning: GPT-4.1 and
+# the chat models answer 400 ("Encrypted content is not supported with this model").
+_REASONING_MODELS = re.compile(
+    r"(?:.*/)?(?:o[1-9]|gpt-(?:[5-9]|[1-9][0-9])|gpt-oss|codex-)(?!.*chat)"
+)
+
+
+def _may_reason(request: Request, *, is_native: bool) -> bool:
+    """Whether the answer may contain reasoning, and the model accepts being asked for its encrypted form."""
+    settings = request.reasoning
+    if settings is not None and settings.enabled is False:
+        return False
+    if is_native:
+        return settings is not None
+    if settings is not None and (settings.enabled or settings.effort or settings.budget):
+        return True
+    return _REASONING_MODELS.match(request.model) is not None or any(
+        isinstance(part, Reasoning) and bool(split_family(part.seals, "openai")[0])
+        for turn in request.turns
+        if turn.role == "assistant"
+        for part in turn.parts
+    )
 
 
 _note_unsaid = unsaid_noter(
@@ -419,7 +442,7 @@ def encode_request(
     if not is_native and request.extra is not None and request.extra.fields:
         shared = _shared_fields(request.extra)
         note_request_fields(book, request.extra, shared)
-    turns, repairs = pair_turns(request)
+    turns, repairs = _pair_turns(request)
     names = NameMap.build(request.tools, _used(turns), target.names, flatten=False)
     body: JsonObject = {"model": request.model}
     instructions = instructions_of(turns, book)
@@ -440,7 +463,12 @@ def encode_request(
     return EncodedRequest(dumps(body), names, book.losses, repairs, request.stop)
 
 
-def pair_turns(request: Request) -> tuple[tuple[Turn, ...], tuple[Repair, ...]]:
+def find_repairs(request: Request) -> tuple[Repair, ...]:
+    """Return what servers refuse in a request of this dialect, and `encode_request` repairs."""
+    return _pair_turns(request)[1]
+
+
+def _pair_turns(request: Request) -> tuple[tuple[Turn, ...], tuple[Repair, ...]]:
     """Return the conversation with its calls and results paired, and the repairs."""
     is_native = request.extra is not None and request.extra.dialect == "responses"
     turns = _settled(request.turns) if is_native else request.turns

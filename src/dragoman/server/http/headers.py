@@ -3,8 +3,10 @@
 from collections.abc import Iterator, Mapping, Sequence
 from math import ceil
 
+from dragoman.core.failures import status_of
 from dragoman.model.outcome import ErrorInfo, Loss
 from dragoman.server.http.connection import Headers
+from dragoman.upstream.errors import NOT_FOLLOWED
 
 
 class ClientHeaders(Mapping[str, str]):
@@ -34,12 +36,23 @@ LOSS_HEADER = b"x-dragoman-loss"
 # Servers refuse header lines beyond 8 KB; the log has all losses.
 MAX_LOSS_HEADER = 1024
 
+# A key that is missing, wrong or not allowed. Claude Code asks seven times in half a minute unless it is asked not to.
+_FINAL = (401, 403)
+
 
 def error_headers(error: ErrorInfo, present: Headers = ()) -> Headers:
-    """A `retry-after` header, if the error has a delay and no such header is present: whole seconds, rounded up."""
-    if error.retry_after is None or any(name == b"retry-after" for name, _ in present):
-        return ()
-    return ((b"retry-after", b"%d" % max(0, ceil(error.retry_after))),)
+    """Headers that say when to ask again, or not to; those that are present already are left out.
+
+    `retry-after`: the error's delay in whole seconds, rounded up. `x-should-retry: false`: the same request will fail again.
+    """
+    found: dict[bytes, bytes] = {}
+    if error.retry_after is not None:
+        found[b"retry-after"] = b"%d" % max(0, ceil(error.retry_after))
+    if status_of(error) in _FINAL or error.code == NOT_FOLLOWED:
+        found[b"x-should-retry"] = b"false"
+    for name, _ in present:
+        found.pop(name, None)
+    return tuple(found.items())
 
 
 def loss_header(losses: Sequence[Loss]) -> tuple[bytes, bytes]:

@@ -33,6 +33,8 @@ MAX_NAMES = 512
 MAX_NAME = 64
 _names: dict[bytes, str] = {}
 
+_SWITCHING = 101  # Switching Protocols: the only status of its class that is a final answer
+
 _PARSER_FAILURES = (httptools.HttpParserError, httptools.HttpParserUpgrade)
 
 
@@ -392,7 +394,7 @@ class UpstreamConnection(asyncio.Protocol):
         if self._parser is None or self._state is not _HEAD:
             return
         status = self._parser.get_status_code()
-        if 100 <= status <= 199:
+        if 100 <= status <= 199 and status != _SWITCHING:
             self._fields.clear()  # an interim answer ("Continue", "Early Hints")
             return
         headers: dict[str, str] = {}
@@ -406,7 +408,8 @@ class UpstreamConnection(asyncio.Protocol):
         self._ends_with_connection = "content-length" not in headers and not _is_chunked(
             headers.get("transfer-encoding", "")
         )
-        self._state = _BODY
+        # What follows a 101 is in another protocol.
+        self._state = _DONE if status == _SWITCHING else _BODY
 
     def on_message_complete(self) -> None:
         if self._state is _BODY and self._parser is not None:

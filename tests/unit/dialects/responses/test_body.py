@@ -22,9 +22,10 @@ from dragoman.model.events import (
     PartEnded,
     PartStarted,
     Started,
+    TextDelta,
 )
 from dragoman.model.outcome import ErrorInfo, Limits
-from dragoman.model.parts import Call, Extra, Media, Opaque, Reasoning, Result, Text
+from dragoman.model.parts import Call, Extra, Media, Opaque, Reasoning, Refusal, Result, Text
 from responses_events import CALLED, START, STOP, call_events, text_events, whole
 from responses_help import (
     TEXT_PART,
@@ -248,6 +249,21 @@ def test_body_of_a_message_that_ends_with_an_opaque_part() -> None:
     data = json.loads(encode_body(events))
     assert data["output"][0]["content"][1] == {"type": "x"}
     assert data["output"][0]["status"] == "completed"
+
+
+def test_a_refusal_in_plain_text_is_incomplete() -> None:
+    data = written([START, *text_events(), Finished("refusal"), Completed()])
+    assert (data["status"], data["incomplete_details"]) == (
+        "incomplete",
+        {"reason": "content_filter"},
+    )
+    part: list[Event] = [
+        PartStarted(0, Refusal()),
+        TextDelta(0, "No."),
+        PartEnded(0, Refusal(text="No.")),
+    ]
+    data = written([START, *part, Finished("refusal"), Completed()])
+    assert (data["status"], data["incomplete_details"]) == ("completed", None)
 
 
 def test_body_says_why_it_is_incomplete() -> None:

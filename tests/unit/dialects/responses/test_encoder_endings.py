@@ -33,6 +33,7 @@ from dragoman.model.parts import (
     Call,
     Extra,
     Reasoning,
+    Refusal,
     Result,
     Text,
 )
@@ -45,7 +46,7 @@ from responses_help import payloads, read_answer, write
     [
         ("stop", "completed", "completed", None),
         ("stop_sequence", "completed", "completed", None),
-        ("refusal", "completed", "completed", None),
+        ("refusal", "incomplete", "incomplete", "content_filter"),
         ("length", "incomplete", "incomplete", "max_output_tokens"),
         ("context_window", "incomplete", "incomplete", "max_output_tokens"),
         ("content_filter", "incomplete", "incomplete", "content_filter"),
@@ -62,6 +63,17 @@ def test_every_reason_has_its_terminal(
     assert end["response"]["status"] == status
     details = end["response"]["incomplete_details"]
     assert (details and details["reason"]) == why
+
+
+def test_refusal_that_is_a_part_completes_the_answer() -> None:
+    part: list[Event] = [
+        PartStarted(0, Refusal()),
+        TextDelta(0, "No."),
+        PartEnded(0, Refusal(text="No.")),
+    ]
+    end = checked([START, *part, Finished("refusal"), Completed()])[-1]
+    assert end["type"] == "response.completed"
+    assert end["response"]["output"][0]["content"] == [{"type": "refusal", "refusal": "No."}]
 
 
 def test_own_reason_is_emitted_exactly() -> None:

@@ -8,9 +8,7 @@ import pytest
 from dragoman._json import Raw, raw
 from dragoman.dialects.responses import LOSSES, decode_request, encode_request
 from dragoman.errors import RequestRefused
-from dragoman.model.parts import (
-    Extra,
-)
+from dragoman.model.parts import Extra, Reasoning, Seal, Text
 from dragoman.model.request import (
     ReasoningSettings,
     Request,
@@ -23,8 +21,8 @@ from responses_help import Json, body_of
 CACHE = raw({"type": "ephemeral"})
 
 
-def encode(*turns: Turn, **fields: Any) -> Json:
-    return body_of(encode_request(Request(model="m", turns=turns, **fields)))
+def encode(*turns: Turn, model: str = "m", **fields: Any) -> Json:
+    return body_of(encode_request(Request(model=model, turns=turns, **fields)))
 
 
 def losses_of(*turns: Turn, **fields: Any) -> list[str]:
@@ -117,6 +115,42 @@ def test_budgets_become_efforts(
     body = encode(reasoning=settings)
     assert body.get("reasoning") == written
     assert body.get("include", []) == (["reasoning.encrypted_content"] if is_sealed else [])
+
+
+@pytest.mark.parametrize(
+    ("model", "is_asked"),
+    [
+        ("gpt-5.5", True),
+        ("gpt-5-mini", True),
+        ("o3", True),
+        ("openai/gpt-oss-120b", True),
+        ("codex-mini-latest", True),
+        ("gpt-4.1", False),
+        ("gpt-4o", False),
+        ("gpt-5-chat-latest", False),
+        ("chatgpt-4o-latest", False),
+        ("of-our-own", False),
+    ],
+)
+def test_encrypted_reasoning_is_asked_of_models_that_reason_unasked(
+    model: str, is_asked: bool
+) -> None:
+    """The others refuse it. Nothing is asked where the provider stores the reasoning, or the client wants none."""
+    assert encode(model=model).get("include") == (
+        ["reasoning.encrypted_content"] if is_asked else None
+    )
+    assert "include" not in encode(model=model, store=True)
+    assert "include" not in encode(model=model, reasoning=ReasoningSettings(enabled=False))
+    assert "include" not in again(input=[], model=model, store=False)
+
+
+def test_encrypted_reasoning_is_asked_of_an_upstream_that_gave_some() -> None:
+    sealed = Reasoning(item_id="rs_1", seals=(Seal("encrypted", "gAAA"),))
+    asked = Turn(role="user", parts=(Text(text="hi"),))
+    body = encode(asked, Turn(role="assistant", parts=(sealed,)))
+    assert body["include"] == ["reasoning.encrypted_content"]
+    foreign = Reasoning(item_id="rs_1", summary=("Hm.",), seals=(Seal("signature", "EqQB"),))
+    assert "include" not in encode(asked, Turn(role="assistant", parts=(foreign,)))
 
 
 def test_reasoning_extras_of_other_dialects_are_noted() -> None:

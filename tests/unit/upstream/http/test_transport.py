@@ -404,6 +404,24 @@ def test_informational_answers_are_passed_over(run: Run) -> None:
     run([ScriptedReply(framing="raw", chunks=[head, final])], scene)
 
 
+@pytest.mark.parametrize("fields", [b"", b"upgrade: websocket\r\nconnection: upgrade\r\n"])
+def test_a_switch_to_another_protocol_is_a_final_answer(run: Run, fields: bytes) -> None:
+    """The connection is not used again: what follows is no HTTP."""
+    head = b"HTTP/1.1 101 Switching Protocols\r\n" + fields + b"\r\n"
+    final = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
+
+    async def scene(server: ScriptedUpstream, upstream: HttpUpstream) -> None:
+        reply = await upstream.send(ASKED)
+        assert (reply.status, await whole(reply)) == (101, b"")
+        reply.close()
+        again = await upstream.send(ASKED)
+        assert (again.status, await whole(again)) == (200, b"ok")
+        again.close()
+
+    frame = ScriptedReply(framing="raw", chunks=[head + b"\x81\x02hi"])
+    run([frame, ScriptedReply(framing="raw", chunks=[final])], scene)
+
+
 def _gzip(data: bytes) -> bytes:
     return gzip.compress(data)
 
