@@ -611,9 +611,13 @@ class OpenCall(_OpenPart):
     def drop(self, *, is_fault: bool) -> None:
         """Drop a call whose name never came. `is_fault`: the protocol closed the call, so the answer fails."""
         message = "expected a name for every call, got a call without one that fits no offered tool"
-        self._parts.report("nameless_call", message)
         if is_fault:
             self._parts.fault = message
+        self.forget("nameless_call", message)
+
+    def forget(self, kind: str, message: str) -> None:
+        """End a call that was not announced, and report why nothing of it is emitted."""
+        self._parts.report(kind, message)
         self._move(Input.END)
 
     def end(self, status: PartStatus, value: Call | None = None) -> None:

@@ -5,8 +5,8 @@ out the announcement, the id or the index, use one id in the announcement and an
 or repeat the whole output at the end under new ids. The rules, in order:
 
 1. by id, if an item of a fitting type has it;
-2. by index, if the item there fits and is not finished. An item of another type is not used: servers reuse indices;
-3. with neither id nor index: the last unfinished item that fits.
+2. by index, if the item there fits and may take more input. An item of another type is not used: servers reuse indices;
+3. with neither id nor index: the last item that fits and may take more input.
 
 If no rule finds an item, the event implies a new one. An item keeps the first id it had.
 """
@@ -23,23 +23,43 @@ from dragoman.core.open_parts import (
 )
 from dragoman.dialects.responses.items import find_call_id, find_name
 from dragoman.dialects.responses.wire import Delta
-from dragoman.model.parts import Extra
+from dragoman.model.parts import Call, Extra
 
 
 class ItemCall:
     """A call of an item.
 
     wire: the type of the input's deltas, if the input streams. closed: an event said that the input is complete.
-    lacks_events: events are missing, and no later event has repeated the input. streams: deltas of the input are expected.
+    had_done: the `.done` event of the input came. finished: the call as its item's end has it, if the item ended before the
+    input. lacks_input: nothing on the wire has said yet what the input is, not even that it is empty. streamed: how many
+    characters had come in deltas when the call ended with its item; late: the deltas after that. lacks_events: events are missing, and no later event has repeated the input.
+    streams: deltas of the input are expected.
     """
 
-    __slots__ = ("closed", "lacks_events", "open", "position", "streams", "wire")
+    __slots__ = (
+        "closed",
+        "finished",
+        "had_done",
+        "lacks_events",
+        "lacks_input",
+        "late",
+        "open",
+        "position",
+        "streamed",
+        "streams",
+        "wire",
+    )
 
     def __init__(self, call: OpenCall, wire: type[Delta] | None, position: int) -> None:
         self.open = call
         self.wire = wire
         self.position = position
         self.closed = False
+        self.had_done = False
+        self.finished: Call | None = None
+        self.lacks_input = False
+        self.streamed = 0
+        self.late: list[str] = []
         self.lacks_events = False
         self.streams = True
 
@@ -47,10 +67,12 @@ class ItemCall:
 class Item:
     """A native item and its parts. `announced` by `output_item.added`, `done` by `output_item.done`.
 
-    is_shared: another unfinished item has the same id, and only the index distinguishes the two.
+    active: the call that took input last, until its input is closed or another call of the item begins. is_shared:
+    another unfinished item has the same id, and only the index distinguishes the two.
     """
 
     __slots__ = (
+        "active",
         "announced",
         "calls",
         "done",
@@ -73,11 +95,17 @@ class Item:
         self.done = False
         self.matched = False
         self.is_shared = False
+        self.active: ItemCall | None = None
         self.extra: Extra | None = None
         self.texts: dict[int, OpenText] = {}
         self.calls: list[ItemCall] = []
         self.reasoning: OpenReasoning | None = None
         self.whole: OpenWhole | None = None
+
+    @property
+    def takes_input(self) -> bool:
+        """Whether more input may come: the item is not finished, or one of its calls still waits for its arguments."""
+        return not self.done or any(not call.had_done for call in self.calls)
 
     @property
     def is_empty(self) -> bool:
@@ -116,6 +144,13 @@ class OpenItems:
         if not item.is_shared:
             self.streaming[item_id or item.id] = (wire, part, index)
 
+    def read_fully(self, item: Item) -> None:
+        """Read the next deltas of an item's calls field by field: which call one belongs to is no longer certain."""
+        opened = [call.open for call in item.calls]
+        for item_id, (_, part, _) in tuple(self.streaming.items()):
+            if part in opened:
+                del self.streaming[item_id]
+
     def report_in_stream(self, kind: str, message: str) -> None:
         """Report a problem that only a stream can have."""
         if not self.is_body:
@@ -135,7 +170,7 @@ class OpenItems:
             return item
         if index is not None:
             item = self._by_index.get(index)
-            if item is None or item.type not in types or item.done:
+            if item is None or item.type not in types or not item.takes_input:
                 return None
             if not by_index:
                 self._reconcile(item, item_id)
@@ -143,7 +178,7 @@ class OpenItems:
         if item_id is not None:
             return None
         item = next(
-            (one for one in reversed(self.items) if one.type in types and not one.done), None
+            (one for one in reversed(self.items) if one.type in types and one.takes_input), None
         )
         if item is not None:
             self.note(item, "missing_index", "expected an item_id or an output_index, got neither")
