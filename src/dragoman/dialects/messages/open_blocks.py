@@ -81,7 +81,8 @@ class _Block:
         if isinstance(self.open, OpenWhole) and isinstance(self.open.value, Opaque):
             self.is_merged = True
             changed = {key: value for key, value in delta.items() if is_present(value)}
-            self.fields = {**self.fields, **changed, "type": self.fields["type"]}
+            changed.pop("type", None)  # of the delta, not of the block
+            self.fields = {**self.fields, **changed}
 
     def end_other(self, *, is_closed: bool) -> None:
         """End a block that is not a call."""

@@ -53,6 +53,7 @@ class OutputCalls:
         self._complete: dict[str, None] = {}  # ids of the client's calls that are complete
         self._answered: set[str] = set()
         self.is_final = False  # the final output is being read, so no call can wait for more
+        self.has_gap = False  # events are missing
 
     @property
     def has_waiting(self) -> bool:
@@ -150,7 +151,11 @@ class OutputCalls:
 
     def close_input(self, item: Item, call: ItemCall, text: str) -> None:
         """Handle `function_call_arguments.done` and its like. A call inside a message, or of a finished item, has no other end."""
+        is_ordered = item.type == "message" or not item.announced  # only the order says which call it is
+        is_other = is_ordered and _is_other(call.open.text(), text)
         self._complete_input(call, text)
+        if is_other or (self.has_gap and len(item.calls) > 1):
+            call.lacks_events = True  # this may be the input of another call
         call.closed = call.had_done = True
         item.active = None
         if call.open.is_announced and (item.type == "message" or call.finished is not None):
@@ -184,12 +189,19 @@ class OutputCalls:
         others = iter([call for call in item.calls if call.open.header.call_id not in ids])
         return [known.pop(call_id, None) or next(others, None) for call_id in ids]
 
-    def finish_inner(self, item: Item, call: ItemCall | None, fields: Fields) -> None:
-        """End a call that is an entry of a finished item's content, or let it wait for its arguments."""
+    def finish_inner(
+        self, item: Item, call: ItemCall | None, fields: Fields, *, is_only: bool
+    ) -> None:
+        """End a call that is an entry of a finished item's content, or let it wait for its arguments.
+
+        is_only: the content has no other call.
+        """
         said = read_function_like(fields, item.id)
         if call is None:
             call = self._add(item, replace(said, input="", status="in_progress"), "function_call")
         call.lacks_input = find_input(fields)[0] is None
+        if self.has_gap and call.had_done and not is_only:
+            call.lacks_events = True
         self._finish(item, call, said, "completed", placeholder="{}")
 
     def finish_rest(self, item: Item, status: PartStatus) -> None:
@@ -373,6 +385,11 @@ def _repeats(item: Item, call: ItemCall) -> bool:
     text = call.open.text()
     others = [other for other in item.calls if other is not call and other.open.header.name]
     return any(other.open.text() == text for other in others)
+
+
+def _is_other(streamed: str, whole: str) -> bool:
+    """Return whether the whole input is another input than the deltas were."""
+    return bool(whole) and not whole.startswith(streamed) and not is_same_input(streamed, whole)
 
 
 def _merged(known: Call, said: Call) -> Call:

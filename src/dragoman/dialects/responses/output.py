@@ -134,7 +134,7 @@ class OutputReader:
             self.calls.finish(item, raw_item, fields, status)
             return
         for call, entry in zip(self.calls.match_inner(item, inner), inner, strict=True):
-            self.calls.finish_inner(item, call, entry)
+            self.calls.finish_inner(item, call, entry, is_only=len(inner) == 1)
 
     def _finish_waiting(self, item: Item, raw_item: Raw, fields: Fields) -> None:
         """Read a repetition of a finished item: the calls that wait for their arguments may have them now."""
@@ -218,11 +218,12 @@ class OutputReader:
 
     def _finish_message(self, item: Item, fields: Fields, status: PartStatus) -> None:
         item.extra = extra_of("responses", fields, MESSAGE_FIELDS) or item.extra
-        calls = iter(self.calls.match_inner(item, _calls_within(fields)))
+        calls = self.calls.match_inner(item, _calls_within(fields))
+        matches = iter(calls)
         for number, entry in enumerate(read_list(fields.get("content")) or ()):
             part = read_object(entry)
             if read_text(part.get("type")) in FUNCTION_LIKE:
-                self.calls.finish_inner(item, next(calls), part)
+                self.calls.finish_inner(item, next(matches), part, is_only=len(calls) == 1)
                 continue
             value = read_content(entry, part, item_id=item.id, item_extra=item.extra)
             if isinstance(value, Text | Refusal):
@@ -322,6 +323,7 @@ class OutputReader:
 
     def note_gap(self) -> None:
         """Note that events are missing. An open call's input is complete only if a later event repeats it."""
+        self.calls.has_gap = True
         for item in self.items.items:
             for call in item.calls:
                 is_client = call.open.header.executor == "client"
