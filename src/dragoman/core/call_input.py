@@ -14,10 +14,11 @@ tools) is always incremental: a resent beginning looks the same as repeated text
 
 import re
 from enum import Enum, auto
+from hashlib import blake2b
 
 from msgspec import Struct
 
-from dragoman._json import is_prefix, is_strict
+from dragoman._json import canonical_text, is_prefix, is_same_json, is_strict
 from dragoman.model.parts import Call
 
 _NOT_BLANK = re.compile(r"[^ \t\r\n]")
@@ -210,6 +211,45 @@ class Extent:
         else:
             self._escaped = True
         return mark.end()
+
+
+KEPT_CHARACTERS = 4096
+"""The longest input of an ended call that its reader keeps as text. Nearly all are shorter; of others it keeps digests."""
+
+
+class EndedInput(Struct, frozen=True):
+    """The input of an ended call, to compare repetitions with. `exact` is the text itself or a digest of it."""
+
+    exact: str | bytes
+    canonical: bytes = b""
+
+    def is_equal(self, text: str) -> bool:
+        """Whether the text has the same characters."""
+        return input_key(text) == self.exact
+
+    def is_same(self, text: str) -> bool:
+        """Whether the text is the same input, perhaps in other formatting."""
+        if self.is_equal(text):
+            return True
+        if isinstance(self.exact, str):
+            return is_same_json(self.exact, text)
+        return is_strict(text) and _digest(canonical_text(text)) == self.canonical
+
+
+def ended_input(text: str) -> EndedInput:
+    key = input_key(text)
+    return EndedInput(key) if isinstance(key, str) else EndedInput(key, _digest(canonical_text(text)))
+
+
+def input_key(text: str) -> str | bytes:
+    """The input itself, or a digest if it is too long to be kept."""
+    if len(text) <= KEPT_CHARACTERS:
+        return text
+    return _digest(text.encode("utf-8", "surrogatepass"))
+
+
+def _digest(data: bytes) -> bytes:
+    return blake2b(data, digest_size=16).digest()
 
 
 class Verdict(Struct, frozen=True):

@@ -16,6 +16,7 @@ Only calls begin NAMELESS: a call is announced with its name or not at all. The 
   `amended`. An input that differs only in its formatting is no contradiction.
 - If the protocol closes a function call with an empty input, the input is `{}`.
 - `call_input.InputBuffer` handles providers that resend the whole input in each delta.
+- An ended part holds its text or input no longer: `PartEnded` has handed it over.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +26,7 @@ from typing import Literal, final
 from msgspec.structs import replace
 
 from dragoman._json import Raw, dumps, is_strict, loads
-from dragoman.core.call_input import Extent, InputBuffer
+from dragoman.core.call_input import EndedInput, Extent, InputBuffer, ended_input, input_key
 from dragoman.core.fold import join_logprobs
 from dragoman.core.ids import Minter
 from dragoman.core.schemas import resolve_name
@@ -292,6 +293,10 @@ class OpenText(_OpenPart):
         text = self._text() if self._whole is None else self._whole
         value = replace(value, text=text, logprobs=logprobs, status=status)
         events.append(PartEnded(part, value, is_amended))
+        self._pieces = []
+        self._logprobs = []
+        self._whole = self.value = None
+        self.early = ""
 
     def _text(self) -> str:
         """All emitted text. Keeps the joined text, because a wire may repeat the whole three times."""
@@ -403,6 +408,8 @@ class OpenReasoning(_OpenPart):
             status=status,
         )
         self._parts.events.append(PartEnded(self.part, final, is_amended))
+        self._entries = {"summary": {}, "content": {}}
+        self._pieces = []
 
     def _complete_all(self, channel: ReasoningChannel, texts: Sequence[str]) -> None:
         entries = self._entries[channel]
@@ -425,7 +432,7 @@ class OpenReasoning(_OpenPart):
 class OpenCall(_OpenPart):
     """A call. `header` is its identity as far as it is known; change it only before `announce`.
 
-    early: input from the frame that announced the call; used if no other input comes. empty: the input to emit if the
+    ended: the input of a call that has ended, for comparison. early: input from the frame that announced the call; used if no other input comes. empty: the input to emit if the
     protocol closes the call without any, `{}` for JSON. id_prefix: the prefix of a minted id if the wire sends no id.
     """
 
@@ -441,6 +448,7 @@ class OpenCall(_OpenPart):
         "_whole",
         "early",
         "empty",
+        "ended",
         "header",
         "id_prefix",
         "is_complete",
@@ -469,6 +477,7 @@ class OpenCall(_OpenPart):
         )
         self.early = ""
         self.empty = empty
+        self.ended: EndedInput | None = None
         self.header = header
         self.id_prefix = id_prefix
         self.is_complete = False
@@ -594,8 +603,13 @@ class OpenCall(_OpenPart):
         text = self._buffer.text()
         return not self._half and text.lstrip().startswith("{") and is_strict(text)
 
+    @property
+    def key(self) -> str | bytes:
+        """The input, or a digest of it, before and after the end."""
+        return input_key(self.text()) if self.ended is None else self.ended.exact
+
     def text(self) -> str:
-        """The input so far, or the whole input if the wire contradicted the deltas."""
+        """The input so far, or the whole input if the wire contradicted the deltas. Empty after the end: see `ended`."""
         if self._whole is not None:
             return self._whole
         return self._buffer.text() or ("" if self.is_announced else self.early)
@@ -619,6 +633,7 @@ class OpenCall(_OpenPart):
         """End a call that was not announced, and report why nothing of it is emitted."""
         self._parts.report(kind, message)
         self._move(Input.END)
+        self._free()
 
     def end(self, status: PartStatus, value: Call | None = None) -> None:
         """End an announced call. `value`: the finished call as decoded from the wire, None if it never came."""
@@ -655,6 +670,14 @@ class OpenCall(_OpenPart):
             status=status,
         )
         self._parts.events.append(PartEnded(self.part, final, self._whole is not None))
+        self._free()
+
+    def _free(self) -> None:
+        self.ended = ended_input(self.text())
+        self._buffer = InputBuffer()
+        self._fragments = []
+        self._whole = None
+        self.early = ""
 
     def _push(self, fragment: str) -> str:
         increment = self._buffer.push(fragment)
@@ -715,6 +738,8 @@ class OpenMedia(_OpenPart):
             extra=self._extra,
         )
         self._parts.events.append(PartEnded(self.part, value))
+        self._data = []
+        self._transcript = []
 
 
 @final

@@ -143,6 +143,9 @@ class _Entry(Struct, eq=False):
         """The record, made anew only after a change."""
         if self.record is None:
             text = self.text()
+            if self.is_closed:
+                # One text for the entry and its record. The pieces belong to the deltas that were returned.
+                self.pieces = [text]
             status = "completed" if self.is_closed else "incomplete"
             call = self.call
             verdict = judge(replace(call, input=text, status=status))

@@ -352,7 +352,7 @@ def test_finished_input_that_differs_in_formatting_alone_changes_nothing() -> No
     call.complete('{"a":1}')
     call.end("completed")
     assert parts.problems == []
-    assert call.text() == '{"a": 1}'
+    assert call.key == '{"a": 1}'
 
 
 def test_finished_input_that_contradicts_its_deltas_amends_the_end() -> None:
@@ -381,7 +381,7 @@ def test_early_input_counts_only_if_no_other_came() -> None:
         for piece in pieces:
             call.add(piece)
         call.end("completed")
-        assert call.text() == expected
+        assert call.key == expected
 
 
 def test_name_that_never_came_is_found_by_the_tools_or_the_call_is_dropped() -> None:

@@ -331,8 +331,8 @@ class OpenBlocks:
 
     def _complete(self, call: OpenCall) -> None:
         """End a call that the protocol closed and no limit cut."""
+        text = call.settle()
         call.end("completed")
-        text = call.text()
         if is_strict(text) and not text.lstrip().startswith("{"):
             message = f"expected an object as input of call {call.header.call_id}"
             self._note("invalid_arguments", message)

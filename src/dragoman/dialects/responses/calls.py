@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from dragoman._json import Raw
 from dragoman.core.fields import Fields, first_byte, read_text
+from dragoman.core.call_input import input_key
 from dragoman.core.open_parts import OpenCall, Parts, is_same_input
 from dragoman.dialects.responses.items import (
     find_call_id,
@@ -163,9 +164,8 @@ class OutputCalls:
 
     def close_late(self, call: ItemCall, text: str) -> None:
         """Compare the input of an ended call with the events of that input that came after its end."""
-        whole = text
-        if call.late and not text:
-            whole = call.open.text()[: call.streamed] + "".join(call.late)
+        late = "".join(call.late)
+        whole = text or ("" if input_key(late) == call.rest else late)
         call.late.clear()
         call.had_done = True
         if whole and call.open.header.executor == "client":
@@ -250,9 +250,9 @@ class OutputCalls:
 
     def _compare_whole(self, call: ItemCall, said: str, when: str) -> None:
         """Report an input that differs from the one that was emitted; fail if it differs in more than its formatting."""
-        name, text = call.open.header.name, call.open.text()
-        if said != text:
-            if not is_same_input(said, text):
+        name, ended = call.open.header.name, call.open.ended
+        if ended is not None and not ended.is_equal(said):
+            if not ended.is_same(said):
                 self._parts.fault = (
                     f"expected one input of the call of {name!r}, got another {when}"
                 )
@@ -322,8 +322,10 @@ class OutputCalls:
         self._announce(item, call)
         if status == "completed" and self._waits(call, said, placeholder):
             return
-        call.streamed = len(call.open.text()) if call.open.has_input else 0
+        streamed = len(call.open.text()) if call.open.has_input else 0
         self._complete_input(call, said.input)
+        if not call.had_done and call.wire is not None:
+            call.rest = input_key(call.open.text()[streamed:])
         call.closed = status == "completed"
         if call.open.is_announced:
             self.end(call, status, said)
@@ -382,9 +384,8 @@ class OutputCalls:
 
 def _repeats(item: Item, call: ItemCall) -> bool:
     """Return whether a call without a name has the input of another call of its item: events that were sent twice."""
-    text = call.open.text()
     others = [other for other in item.calls if other is not call and other.open.header.name]
-    return any(other.open.text() == text for other in others)
+    return any(other.open.key == call.open.key for other in others)
 
 
 def _is_other(streamed: str, whole: str) -> bool:

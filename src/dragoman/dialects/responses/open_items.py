@@ -13,6 +13,7 @@ If no rule finds an item, the event implies a new one. An item keeps the first i
 
 from collections.abc import Collection, Iterator
 
+from dragoman.core.call_input import input_key
 from dragoman.core.fields import Fields, read_text
 from dragoman.core.open_parts import (
     OpenCall,
@@ -31,8 +32,8 @@ class ItemCall:
 
     wire: the type of the input's deltas, if the input streams. closed: an event said that the input is complete.
     had_done: the `.done` event of the input came. finished: the call as its item's end has it, if the item ended before the
-    input. lacks_input: nothing on the wire has said yet what the input is, not even that it is empty. streamed: how many
-    characters had come in deltas when the call ended with its item; late: the deltas after that. lacks_events: events are missing, and no later event has repeated the input.
+    input. lacks_input: nothing on the wire has said yet what the input is, not even that it is empty. rest: the
+    `input_key` of what deltas may still bring when the call has ended with its item; late: those deltas. lacks_events: events are missing, and no later event has repeated the input.
     streams: deltas of the input are expected.
     """
 
@@ -45,7 +46,7 @@ class ItemCall:
         "late",
         "open",
         "position",
-        "streamed",
+        "rest",
         "streams",
         "wire",
     )
@@ -58,7 +59,7 @@ class ItemCall:
         self.had_done = False
         self.finished: Call | None = None
         self.lacks_input = False
-        self.streamed = 0
+        self.rest: str | bytes = ""
         self.late: list[str] = []
         self.lacks_events = False
         self.streams = True
@@ -129,7 +130,7 @@ class OpenItems:
         self._by_id: dict[str, Item] = {}
         self._by_index: dict[int, Item] = {}
         self._problems = problems
-        self._by_call: dict[tuple[str, str, str], Item] | None = None
+        self._by_call: dict[tuple[str, str, str | bytes], Item] | None = None
         self._noted: set[tuple[str, int]] = set()
 
     def stream(
@@ -246,7 +247,7 @@ class OpenItems:
         if at_place is not None and at_place.type == kind:
             yield at_place
         # Some final outputs omit items and give new ids: a repeated call must not run twice.
-        yield calls.get((kind, find_name(fields), _said(fields)))
+        yield calls.get((kind, find_name(fields), input_key(_said(fields))))
 
     def note(self, item: Item, kind: str, message: str) -> None:
         """Report a problem once for each item."""
@@ -264,7 +265,7 @@ class OpenItems:
             return other if other is not None and other.id == item_id else item
         return item
 
-    def _index_calls(self) -> dict[tuple[str, str, str], Item]:
+    def _index_calls(self) -> dict[tuple[str, str, str | bytes], Item]:
         """Return the items by the ids and by the contents of their calls; built once, when the answer ends."""
         if self._by_call is None:
             self._by_call = {}
@@ -272,7 +273,7 @@ class OpenItems:
                 for call in item.calls:
                     header = call.open.header
                     self._by_call.setdefault(("", header.call_id, ""), item)
-                    self._by_call.setdefault((item.type, header.name, call.open.text()), item)
+                    self._by_call.setdefault((item.type, header.name, call.open.key), item)
         return self._by_call
 
     def _reconcile(self, item: Item, item_id: str | None) -> None:
