@@ -25,7 +25,7 @@ from typing import Literal, final
 
 from msgspec.structs import replace
 
-from dragoman._json import Raw, dumps, is_strict, loads
+from dragoman._json import Raw, dumps, dumps_text, is_strict, loads
 from dragoman.core.call_input import EndedInput, Extent, InputBuffer, ended_input, input_key
 from dragoman.core.fold import join_logprobs
 from dragoman.core.ids import Minter
@@ -37,6 +37,7 @@ from dragoman.model.events import (
     Event,
     InputDelta,
     MediaDelta,
+    Noticed,
     PartEnded,
     PartStarted,
     ReasoningChannel,
@@ -623,10 +624,11 @@ class OpenCall(_OpenPart):
         return name is not None
 
     def drop(self, *, is_fault: bool) -> None:
-        """Drop a call whose name never came. `is_fault`: the protocol closed the call, so the answer fails."""
+        """Drop a call whose name never came: only a notice is emitted. `is_fault`: the protocol closed it, so the answer fails."""
         message = "expected a name for every call, got a call without one that fits no offered tool"
         if is_fault:
             self._parts.fault = message
+        self._parts.events.append(nameless_notice(self.header.call_id, self.text(), self._choice))
         self.forget("nameless_call", message)
 
     def forget(self, kind: str, message: str) -> None:
@@ -764,6 +766,11 @@ class OpenWhole(_OpenPart):
 
 OpenPart = OpenText | OpenReasoning | OpenCall
 """The parts that grow by deltas."""
+
+
+def nameless_notice(call_id: str, text: str, choice: int = 0) -> Noticed:
+    """The place of a call without a name among the events, with its id and its input."""
+    return Noticed("nameless", name=call_id, raw=Raw(dumps_text(text)), choice=choice)
 
 
 def is_same_input(one: str, other: str) -> bool:

@@ -19,6 +19,7 @@ from dragoman.errors import LocalProtocolError, MalformedJson
 from dragoman.model.events import (
     InputDelta,
     MediaDelta,
+    Noticed,
     PartEnded,
     PartStarted,
     ReasoningDelta,
@@ -394,11 +395,12 @@ def test_name_that_never_came_is_found_by_the_tools_or_the_call_is_dropped() -> 
 
 
 @pytest.mark.parametrize("is_fault", [True, False])
-def test_call_that_nobody_named_goes_unseen(is_fault: bool) -> None:
+def test_call_that_nobody_named_is_only_noticed(is_fault: bool) -> None:
     parts = parts_of()
     call = OpenCall(parts, Call(call_id="c", name=""))
+    call.add('{"a":1}')
     call.drop(is_fault=is_fault)
-    assert parts.take() == ()
+    assert parts.take() == (Noticed("nameless", name="c", raw=Raw(b'"{\\"a\\":1}"')),)
     assert kinds(parts) == ["nameless_call"]
     assert bool(parts.fault) is is_fault
 

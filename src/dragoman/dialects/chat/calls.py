@@ -276,6 +276,7 @@ class CallTrack:
         if not call.name.text:
             name = self._parts.find_name(call.settle(), call.number)
             if name is None:
+                call.open.header = replace(call.open.header, call_id=call.call_id)
                 call.open.drop(is_fault=must_name)
                 return False
             self._parts.report(

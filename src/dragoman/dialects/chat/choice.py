@@ -25,6 +25,7 @@ from dragoman.core.fields import (
     join_object,
     read_fragment,
     read_items,
+    read_list,
     read_present,
 )
 from dragoman.core.finish import settle_finish
@@ -214,7 +215,10 @@ class ChoiceTrack:
 
     def _read_calls(self, delta: Mapping[str, Raw], wire_index: int, *, is_whole: bool) -> None:
         entries = [legacy_entry(delta["function_call"])] if "function_call" in delta else []
-        for raw in expect_items(delta.get("tool_calls"), "tool_calls"):
+        listed = expect_items(delta.get("tool_calls"), "tool_calls")
+        if len(listed) < len(read_list(delta.get("tool_calls")) or ()):
+            self._parts.report("null_call", "expected a call in each entry of tool_calls, got null")
+        for raw in listed:
             try:
                 entries.append(read_entry(raw))
             except MalformedJson as error:

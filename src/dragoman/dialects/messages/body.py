@@ -29,6 +29,7 @@ from dragoman.core.finish import settle_finish
 from dragoman.core.fold import settled_parts, unfold
 from dragoman.core.ids import Minter
 from dragoman.core.losses import LossBook
+from dragoman.core.open_parts import nameless_notice
 from dragoman.core.schemas import resolve_name
 from dragoman.core.store_notes import AnswerEnd, open_call_ids
 from dragoman.dialects.codec import DecodeContext, EncodeContext
@@ -66,7 +67,7 @@ from dragoman.dialects.messages.wire import (
 )
 from dragoman.dialects.stream_decoder import Step
 from dragoman.errors import MalformedJson
-from dragoman.model.events import Event, Failed, Started
+from dragoman.model.events import Event, Failed, PartStarted, Started
 from dragoman.model.outcome import Choice, ErrorInfo, FinishReason, Outcome, Problem
 from dragoman.model.parts import Call, Extra, Part, Refusal, Text
 from dragoman.sse import is_utf8
@@ -206,7 +207,7 @@ class _BodyReader:
         response_id = read_text(fields.get("id")) or ""
         mint = Minter(self._context.seed or response_id)
         parts: list[Part] = []
-        is_nameless = False
+        dropped: list[tuple[int, Call]] = []  # calls without a name, with the number of parts before them
         for part in content:
             if isinstance(part, Call):
                 is_last = len(parts) == len(content) - 1
@@ -214,18 +215,18 @@ class _BodyReader:
                 calls = sum(isinstance(each, Call) for each in parts)
                 call = self._call(part, mint, calls, is_cut=is_cut)
                 if call is None:
-                    is_nameless = True
+                    dropped.append((len(parts), part))
                     continue
                 parts.append(call)
             else:
                 parts.append(part)
-        if is_nameless:
+        if dropped:
             message = "expected a name for every call, got a call without a name that fits no tool"
             error = ErrorInfo(kind="protocol", message=message)
             outcome = Outcome(
                 response_id=response_id, choices=(Choice(parts=tuple(parts)),), error=error
             )
-            return unfold(outcome)
+            return _with_notices(unfold(outcome), dropped)
         return self._events(fields, parts, native)
 
     def _call(self, call: Call, mint: Minter, position: int, *, is_cut: bool) -> Call | None:
@@ -362,3 +363,20 @@ def _why_failed(outcome: Outcome) -> ErrorInfo | None:
     if any(choice.index == 0 and choice.finish == "error" for choice in outcome.choices):
         return ErrorInfo(kind="upstream", message="the upstream ended with an error")
     return None
+
+
+def _with_notices(
+    events: Sequence[Event], dropped: Sequence[tuple[int, Call]]
+) -> tuple[Event, ...]:
+    """Return the events with a notice in the place of each call that has no name."""
+    found: list[Event] = []
+    left = list(dropped)
+    for event in events:
+        place = event.part if isinstance(event, PartStarted) else None
+        if isinstance(event, Failed):
+            place = len(events)
+        while left and place is not None and left[0][0] <= place:
+            call = left.pop(0)[1]
+            found.append(nameless_notice(call.call_id, call.input))
+        found.append(event)
+    return tuple(found)
