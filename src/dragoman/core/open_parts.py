@@ -348,8 +348,11 @@ class OpenReasoning(_OpenPart):
         return bool(self._seals)
 
     def open_entry(self, channel: ReasoningChannel, index: int) -> None:
-        """Create an entry, which may stay empty."""
-        self._entries[channel].setdefault(index, _Entry())
+        """The wire announces an entry, which may stay empty: emit its beginning, a delta without text."""
+        self._move(Input.PIECE)
+        if index not in self._entries[channel]:
+            self._entries[channel][index] = _Entry()
+            self._parts.events.append(ReasoningDelta(self.part, "", channel, index))
 
     def add(self, text: str, channel: ReasoningChannel = "summary", index: int = 0) -> None:
         """Add a piece to an entry."""
@@ -417,7 +420,7 @@ class OpenReasoning(_OpenPart):
         # Finished entries have only a position, deltas have an index. Regular streams count both from 0.
         places = [*sorted(entries), *range(max(entries, default=-1) + 1, len(texts))]
         for place, text in zip(places, texts, strict=False):
-            self.open_entry(channel, place)
+            entries.setdefault(place, _Entry())
             self.complete(text, channel, place)
 
     def _texts(self, channel: ReasoningChannel) -> tuple[str, ...]:

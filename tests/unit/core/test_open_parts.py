@@ -207,6 +207,7 @@ def test_entries_of_a_reasoning_are_kept_apart() -> None:
     assert parts.take()[1:] == (
         ReasoningDelta(0, "a", "summary", 1),
         ReasoningDelta(0, "c", "content", 0),
+        ReasoningDelta(0, "", "summary", 0),
         ReasoningDelta(0, "\ufffd", "summary", 1),
         PartEnded(0, Reasoning(summary=("", "a\ufffd"), content=("c",))),
     )
