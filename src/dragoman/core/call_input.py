@@ -18,7 +18,7 @@ from hashlib import blake2b
 
 from msgspec import Struct
 
-from dragoman._json import canonical_text, is_prefix, is_same_json, is_strict
+from dragoman._json import canonical_text, dumps, is_prefix, is_same_json, is_strict, loads
 from dragoman.model.parts import Call
 
 _NOT_BLANK = re.compile(r"[^ \t\r\n]")
@@ -250,6 +250,29 @@ def input_key(text: str) -> str | bytes:
 
 def _digest(data: bytes) -> bytes:
     return blake2b(data, digest_size=16).digest()
+
+
+def is_same_input(one: str, other: str) -> bool:
+    """Whether two texts are the same JSON value. False if either is not JSON."""
+    if not is_strict(one) or not is_strict(other):
+        return False
+    first, second = loads(one), loads(other)
+    # Python's 1 equals 1.0 and True; written out they differ in length.
+    return bool(first == second) and len(dumps(first)) == len(dumps(second))
+
+
+def unquoted(text: str) -> str | None:
+    """The JSON object in an input that is a JSON string, with the blanks before it; None if the input is not that.
+
+    Some servers encode the arguments twice. Only one layer is removed, and the object keeps its characters.
+    """
+    body = text.lstrip(" \t\r\n")
+    if not body.startswith('"') or not is_strict(body):
+        return None
+    found: object = loads(body)
+    if not isinstance(found, str) or not found.lstrip().startswith("{") or not is_strict(found):
+        return None
+    return text[: len(text) - len(body)] + found
 
 
 class Verdict(Struct, frozen=True):

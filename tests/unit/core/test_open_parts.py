@@ -7,15 +7,14 @@ from dragoman.core.open_parts import (
     TRANSITIONS,
     Input,
     OpenCall,
-    OpenMedia,
     OpenReasoning,
     OpenText,
-    OpenWhole,
     Parts,
     PartState,
     is_same_input,
 )
 from dragoman.errors import LocalProtocolError, MalformedJson
+from dragoman.core.open_wholes import OpenMedia, OpenWhole
 from dragoman.model.events import (
     InputDelta,
     MediaDelta,

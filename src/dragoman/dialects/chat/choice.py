@@ -30,7 +30,8 @@ from dragoman.core.fields import (
 )
 from dragoman.core.finish import settle_finish
 from dragoman.core.fold import join_logprobs
-from dragoman.core.open_parts import OpenMedia, OpenPart, OpenReasoning, OpenText, Parts
+from dragoman.core.open_parts import OpenPart, OpenReasoning, OpenText, Parts
+from dragoman.core.open_wholes import OpenMedia
 from dragoman.dialects.chat.calls import CallTrack
 from dragoman.dialects.chat.content import read_annotation, read_part, read_sealed
 from dragoman.dialects.chat.entries import legacy_entry, read_entry, usual_entry

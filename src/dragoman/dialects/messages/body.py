@@ -199,6 +199,9 @@ class _BodyReader:
         blocks = [read_object(entry) for entry in content]
         for block in blocks:
             check_block(block)
+            if read_text(block.get("input")):
+                name = read_text(block.get("name"))
+                self._note("unquoted_input", f"took the input of {name!r} out of a JSON string")
         return self._message(fields, list(map(part_from_block, blocks, content)))
 
     def _message(self, fields: Fields, content: Sequence[Part]) -> tuple[Event, ...]:

@@ -24,7 +24,8 @@ from dragoman.core.fields import (
     source_text,
     without,
 )
-from dragoman.core.open_parts import OpenCall, OpenReasoning, OpenText, OpenWhole, Parts
+from dragoman.core.open_parts import OpenCall, OpenReasoning, OpenText, Parts
+from dragoman.core.open_wholes import OpenWhole
 from dragoman.core.seals import seals_from_signature
 from dragoman.dialects.messages.blocks import annotation_from_citation, part_from_block, type_of
 from dragoman.dialects.messages.wire import (

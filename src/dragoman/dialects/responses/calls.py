@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from dragoman._json import Raw
 from dragoman.core.fields import Fields, first_byte, read_text
-from dragoman.core.call_input import input_key
-from dragoman.core.open_parts import OpenCall, Parts, is_same_input
+from dragoman.core.call_input import input_key, is_same_input
+from dragoman.core.open_parts import OpenCall, Parts
 from dragoman.dialects.responses.items import (
     find_call_id,
     find_input,

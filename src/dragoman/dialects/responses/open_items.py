@@ -19,9 +19,9 @@ from dragoman.core.open_parts import (
     OpenCall,
     OpenReasoning,
     OpenText,
-    OpenWhole,
     Problems,
 )
+from dragoman.core.open_wholes import OpenWhole
 from dragoman.dialects.responses.items import find_call_id, find_name
 from dragoman.dialects.responses.wire import Delta
 from dragoman.model.parts import Call, Extra

@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from dragoman._json import Raw
 from dragoman.core.fields import Fields, extra_of, read_list, read_object, read_text
-from dragoman.core.open_parts import OpenMedia, OpenReasoning, OpenText, OpenWhole, Parts
+from dragoman.core.open_parts import OpenReasoning, OpenText, Parts
+from dragoman.core.open_wholes import OpenMedia, OpenWhole
 from dragoman.dialects.responses.calls import OutputCalls
 from dragoman.dialects.responses.content import read_content
 from dragoman.dialects.responses.items import ItemPart, find_call_id, find_name, read_item
