@@ -16,6 +16,7 @@ from dragoman._json import FAST_FAILURES, Raw, as_object, dumps_document, is_str
 from dragoman.core.fields import (
     Fields,
     expect_text,
+    first_byte,
     is_object,
     is_present,
     own_fields,
@@ -59,6 +60,7 @@ from dragoman.dialects.messages.wire import (
     FINISH_FIELDS,
     INVALID_KEY,
     MAPPED_FIELDS,
+    ToolUseBlock,
     STOP_REASONS,
     TypedBody,
     WrittenBody,
@@ -98,8 +100,9 @@ def read_typed(data: bytes) -> Outcome | None:
         parts.append(part)
         if type(part) is Call:
             has_calls = True
-            # The input must be an object; any other input is left to `read_body`.
-            is_whole = part.input.startswith("{") and is_strict(part.input)
+            # The input must be an object; any other input is left to `read_body`, also an object in a string.
+            is_object_itself = isinstance(block, ToolUseBlock) and first_byte(block.input) == b"{"
+            is_whole = is_object_itself and is_strict(part.input)
             if not part.call_id or not part.name or not is_whole:
                 return None
     rest = without(present(fields), _KNOWN)
