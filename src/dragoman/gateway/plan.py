@@ -297,6 +297,8 @@ def _stage(
         model=target.model,
         policy=TailPolicy() if target.obsidian is None else target.obsidian.tail,
         seed=seed,
+        # A held turn of Codex waits for results under its own ids; a body loses no time.
+        holds_calls=settings.kind == "codex" or request.stream is not True,
     )
 
 

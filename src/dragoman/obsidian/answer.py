@@ -252,11 +252,12 @@ class ObsidianAnswer:
         The caller decides how long to wait for a further call.
         """
         choices = self._choices.values()
+        has_held = self._text_calls is not None and self._text_calls.has_held_calls
         return (
             self._cuts
             and not self.is_over
             and len(choices) >= self._expected
-            and all(choice.complete and not choice.is_finished for choice in choices)
+            and all((choice.complete or has_held) and not choice.is_finished for choice in choices)
             and not any(part.is_under_way for part in self._open.values())
             and not (self._text_calls is not None and self._text_calls.is_holding)
         )
