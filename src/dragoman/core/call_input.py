@@ -238,7 +238,9 @@ class EndedInput(Struct, frozen=True):
 
 def ended_input(text: str) -> EndedInput:
     key = input_key(text)
-    return EndedInput(key) if isinstance(key, str) else EndedInput(key, _digest(canonical_text(text)))
+    return (
+        EndedInput(key) if isinstance(key, str) else EndedInput(key, _digest(canonical_text(text)))
+    )
 
 
 def input_key(text: str) -> str | bytes:

@@ -726,7 +726,9 @@ class OpenCall(PartBase):
         name = self.header.name
         if first == '"' and self._parts.wants_object(name):
             self._is_held = True
-            self._parts.report("quoted_input", f"expected the input of {name!r} as an object, got text")
+            self._parts.report(
+                "quoted_input", f"expected the input of {name!r} as an object, got text"
+            )
 
     def _release(self) -> None:
         """Emit an input that was held: the object in it, else the input as it came."""

@@ -217,7 +217,7 @@ class StageSettings(Struct, frozen=True, kw_only=True):
     holds_calls: bool = False
 
 
-def stage_for(  # noqa: PLR0913 -- a request and the settings of its stage
+def stage_for(
     request: Request,
     *,
     formats: str | Iterable[str] = "auto",

@@ -311,9 +311,7 @@ class ToolCallParser:
                 pass
         return ()
 
-    def _nameless(
-        self, call: Call | None, reading: PayloadReading | None, choice: int
-    ) -> ToolCall:
+    def _nameless(self, call: Call | None, reading: PayloadReading | None, choice: int) -> ToolCall:
         dialect = reading.dialect if reading is not None else None
         return nameless(call, dialect=dialect, choice=choice, now=self._now())
 

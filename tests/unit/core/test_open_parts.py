@@ -13,8 +13,8 @@ from dragoman.core.open_parts import (
     PartState,
     is_same_input,
 )
-from dragoman.errors import LocalProtocolError, MalformedJson
 from dragoman.core.open_wholes import OpenMedia, OpenWhole
+from dragoman.errors import LocalProtocolError, MalformedJson
 from dragoman.model.events import (
     InputDelta,
     MediaDelta,

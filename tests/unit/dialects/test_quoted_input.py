@@ -113,9 +113,7 @@ def test_blanks_before_the_string_do_not_hide_it(dialect: str, blanks: str) -> N
         DecodeContext(tools=(Tool(name="f", schema=raw({"type": ["object", "string"]})),)),
     ],
 )
-def test_string_stays_where_no_schema_wants_an_object(
-    dialect: str, context: DecodeContext
-) -> None:
+def test_string_stays_where_no_schema_wants_an_object(dialect: str, context: DecodeContext) -> None:
     stream = as_sse(WIRES[dialect](pieces_of(QUOTED)))
     assert inputs_in(dialect, stream, context) == [QUOTED]
 

@@ -60,8 +60,8 @@ from dragoman.dialects.messages.wire import (
     FINISH_FIELDS,
     INVALID_KEY,
     MAPPED_FIELDS,
-    ToolUseBlock,
     STOP_REASONS,
+    ToolUseBlock,
     TypedBody,
     WrittenBody,
     WrittenCall,
@@ -213,7 +213,9 @@ class _BodyReader:
         response_id = read_text(fields.get("id")) or ""
         mint = Minter(self._context.seed or response_id)
         parts: list[Part] = []
-        dropped: list[tuple[int, Call]] = []  # calls without a name, with the number of parts before them
+        dropped: list[
+            tuple[int, Call]
+        ] = []  # calls without a name, with the number of parts before them
         for part in content:
             if isinstance(part, Call):
                 is_last = len(parts) == len(content) - 1

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from dragoman._json import Raw
-from dragoman.core.fields import Fields, first_byte, read_text
 from dragoman.core.call_input import input_key, is_same_input
+from dragoman.core.fields import Fields, first_byte, read_text
 from dragoman.core.open_parts import OpenCall, Parts
 from dragoman.dialects.responses.items import (
     find_call_id,
@@ -152,7 +152,9 @@ class OutputCalls:
 
     def close_input(self, item: Item, call: ItemCall, text: str) -> None:
         """Handle `function_call_arguments.done` and its like. A call inside a message, or of a finished item, has no other end."""
-        is_ordered = item.type == "message" or not item.announced  # only the order says which call it is
+        is_ordered = (
+            item.type == "message" or not item.announced
+        )  # only the order says which call it is
         is_other = is_ordered and _is_other(call.open.text(), text)
         self._complete_input(call, text)
         if is_other or (self.has_gap and len(item.calls) > 1):
@@ -228,7 +230,9 @@ class OutputCalls:
             status = "completed"
         if not call.open.header.name and not is_failure:
             if _repeats(item, call):
-                call.open.forget("repeated_call", "expected a call's arguments once, got them again")
+                call.open.forget(
+                    "repeated_call", "expected a call's arguments once, got them again"
+                )
                 return
             self._find_name(call)
         self._announce(item, call)

@@ -127,9 +127,7 @@ class OutputReader:
             if item.whole is not None and not item.whole.has_ended:
                 self._end_whole(item.whole, value, status)
 
-    def _finish_calls(
-        self, item: Item, raw_item: Raw, fields: Fields, status: PartStatus
-    ) -> None:
+    def _finish_calls(self, item: Item, raw_item: Raw, fields: Fields, status: PartStatus) -> None:
         inner = _calls_within(fields)
         if not inner and item.type in CALL_ITEMS:
             self.calls.finish(item, raw_item, fields, status)

@@ -103,9 +103,7 @@ def test_finished_item_names_its_calls_wherever_it_comes(events: list[Json], kin
 
 @pytest.mark.parametrize("events", EVENTS.values(), ids=EVENTS)
 @pytest.mark.parametrize("missing", ["item_id", "output_index"])
-def test_arguments_find_a_finished_item_by_id_or_by_index(
-    events: list[Json], missing: str
-) -> None:
+def test_arguments_find_a_finished_item_by_id_or_by_index(events: list[Json], missing: str) -> None:
     bare = [{key: value for key, value in event.items() if key != missing} for event in events]
     for at in range(len(bare) + 1):
         check_everywhere(with_names_at(at, bare, names(F, G)), WANTED)
