@@ -204,7 +204,7 @@ class _BodyReader:
             check_block(block)
             if read_text(block.get("input")):
                 name = read_text(block.get("name"))
-                self._note("unquoted_input", f"took the input of {name!r} out of a JSON string")
+                self._note("string_input", f"expected an object as input of {name!r}, got a string")
         return self._message(fields, list(map(part_from_block, blocks, content)))
 
     def _message(self, fields: Fields, content: Sequence[Part]) -> tuple[Event, ...]:
