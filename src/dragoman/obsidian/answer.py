@@ -306,6 +306,7 @@ class ObsidianAnswer:
         if not (text_calls.calls and text_calls.is_done):
             return events
         if self._is_complete:
+            events = (*events, *self._send(text_calls.release_calls()))
             # For these choices only the finish is still sent.
             for choice in self._choices.values():
                 choice.is_done = True

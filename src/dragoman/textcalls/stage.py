@@ -13,7 +13,7 @@ that follows a call from the text is therefore held until it is complete. If it 
 the text it is dropped, otherwise all its events are emitted then. Each call from the text matches one repetition.
 
 With `holds_calls` the structured call wins instead, under the upstream's own id: a call from the text is held until its
-choice ends, and is dropped if a structured call repeats it. This costs nothing where the answer is sent whole, and is
+choice ends or goes on with another part, and is dropped if a structured call repeats it. This costs nothing where the answer is sent whole, and is
 needed where the upstream waits for the result under its own id (a held turn of Codex).
 """
 
@@ -142,7 +142,10 @@ _DEFAULT_POLICY = TailPolicy()
 
 
 class PendingCalls:
-    """Holds the calls from the text until their choice ends, and numbers the parts in the order in which they are emitted."""
+    """Holds the calls from the text until their choice ends or goes on with something other than a call.
+
+    Numbers the parts in the order in which they are emitted.
+    """
 
     def __init__(self) -> None:
         self.repeated = 0  # calls that were dropped because a structured call repeats them
@@ -167,11 +170,20 @@ class PendingCalls:
                 self._ids[event.part] = event.header.call_id
                 self._choices[event.part] = event.choice
 
-    def drop(self, call_id: str) -> None:
-        """Drop a held call that a structured call repeats."""
+    def drop(self, call_id: str) -> bool:
+        """Drop a held call that a structured call repeats; return whether it was still held."""
         parts = {part for part, held in self._ids.items() if held == call_id}
-        self._events = [held for held in self._events if held[0] not in parts]
-        self.repeated += 1
+        left = [held for held in self._events if held[0] not in parts]
+        is_held = len(left) < len(self._events)
+        self._events = left
+        self.repeated += is_held
+        return is_held
+
+    def release(self) -> tuple[Event, ...]:
+        """Return all that is held."""
+        out: list[Event] = []
+        self._release(out, None)
+        return tuple(out)
 
     def pass_on(self, events: Iterable[Event]) -> tuple[Event, ...]:
         """Return the events to emit now."""
@@ -181,7 +193,9 @@ class PendingCalls:
             if part is not None and part in self._ids:
                 self._events.append((part, event))
                 continue
-            if isinstance(event, Finished):
+            if isinstance(event, Finished) or (
+                isinstance(event, PartStarted) and not isinstance(event.header, Call)
+            ):
                 self._release(out, event.choice)
             elif isinstance(event, Failed | Completed):
                 self._release(out, None)
@@ -394,6 +408,10 @@ class TextCallStage:
             case _:
                 return (event,)
 
+    def release_calls(self) -> tuple[Event, ...]:
+        """Return the calls that are held: for a caller that takes nothing more of the answer."""
+        return () if self._pending is None else self._pending.release()
+
     def finish_now(self) -> tuple[Event, ...]:
         """End the answer here, as the upstream would: for a caller that stops the upstream because `is_done`."""
         events: list[Event] = []
@@ -470,8 +488,7 @@ class TextCallStage:
         if call.status != "completed" or repeated is None:
             return tuple(chain.from_iterable(map(self._replay, events)))
         written.remove(repeated)
-        if self._pending is not None:
-            self._pending.drop(repeated.call_id)
+        if self._pending is not None and self._pending.drop(repeated.call_id):
             self._note_repetition(call)
             return tuple(chain.from_iterable(map(self._replay, events)))
         self._open.discard(event.part)

@@ -191,9 +191,9 @@ def _calls(reading: PayloadReading) -> dict[int, list[Call]]:
         match event:
             case PartEnded(value=Call(executor="client") as call):
                 found.setdefault(choices[event.part], []).append(call)
-            case Noticed() if (call := nameless_call(event)) is not None:
+            case Noticed() if (nameless := nameless_call(event)) is not None:
                 number = event.choice if reading.dialect == "chat" else reading.choice
-                found.setdefault(number, []).append(call)
+                found.setdefault(number, []).append(nameless)
             case _:
                 pass
     return found

@@ -239,9 +239,9 @@ class CallRecords:
                 case PartEnded(value=Call() as call):
                     self._end((channel, event.part), call, changes, amended=event.amended)
                 case _:
-                    call = nameless_call(event)
-                    if call is not None:
-                        self.add_nameless(channel, call)
+                    nameless = nameless_call(event)
+                    if nameless is not None:
+                        self.add_nameless(channel, nameless)
 
     def confirm(self, channel: int, calls: Iterable[Call], changes: Changes) -> None:
         """Apply the client's calls of one whole message."""

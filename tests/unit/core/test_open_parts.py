@@ -3,6 +3,7 @@
 import pytest
 
 from dragoman._json import Raw
+from dragoman.core.call_input import is_same_input
 from dragoman.core.open_parts import (
     TRANSITIONS,
     Input,
@@ -11,7 +12,6 @@ from dragoman.core.open_parts import (
     OpenText,
     Parts,
     PartState,
-    is_same_input,
 )
 from dragoman.core.open_wholes import OpenMedia, OpenWhole
 from dragoman.errors import LocalProtocolError, MalformedJson

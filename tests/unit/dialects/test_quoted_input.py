@@ -41,11 +41,11 @@ def chat(pieces: list[str]) -> list[Json | str]:
     return [*({**start, "choices": [choice]} for choice in choices), "[DONE]"]
 
 
-def responses(pieces: list[str]) -> list[Json]:
+def responses(pieces: list[str]) -> list[Json | str]:
     return responses_stream(responses_call("f", pieces))
 
 
-def messages(pieces: list[str]) -> list[Json]:
+def messages(pieces: list[str]) -> list[Json | str]:
     block = {"type": "tool_use", "id": "call_0", "name": "f", "input": {}}
     deltas = [
         {

@@ -526,3 +526,14 @@ def test_held_call_is_emitted_when_the_caller_ends_the_answer() -> None:
             break
     assert shown(out)[-1] == '{"a": "1"}'
     assert is_grammatical(out)
+
+
+def test_text_after_a_held_call_releases_it_and_keeps_the_order() -> None:
+    stage = holding(KEEP)
+    events = answer(
+        text_part(0, f"{block('1')} and more"), structured(1, '{"a":"1"}'), finish="tool_calls"
+    )
+    out = through(stage, events)
+    assert [part for part in shown(out) if part.strip()] == ['{"a": "1"}', " and more"]
+    assert [problem.kind for problem in stage.problems] == ["repeated_call"]
+    assert is_grammatical(out)

@@ -648,7 +648,9 @@ def test_client_gets_an_error_for_an_end_that_is_no_response(end: Json, target: 
     data = stream([*said, {"type": "response.completed", **end}])
     translator = StreamTranslator("responses", target)
     relay = StreamRelay("responses", decode=DecodeContext(), encode=EncodeContext())
-    writers = [translator, *([relay] if target == "responses" else [])]
+    writers: list[StreamTranslator | StreamRelay] = [translator]
+    if target == "responses":
+        writers.append(relay)
     for writer in writers:
         decoder = make_decoder(target)
         out = writer.feed(data) + writer.close()
