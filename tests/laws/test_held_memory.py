@@ -50,9 +50,15 @@ def responses(number: int) -> Iterator[Json]:
 def messages(number: int) -> Iterator[Json]:
     text = arguments(number)
     if not number:
-        start = {"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": []}
+        start: Json = {
+            "id": "msg_1",
+            "type": "message",
+            "role": "assistant",
+            "model": "m",
+            "content": [],
+        }
         yield {"type": "message_start", "message": start}
-    block = {"type": "tool_use", "id": f"call_{number}", "name": "f", "input": {}}
+    block: Json = {"type": "tool_use", "id": f"call_{number}", "name": "f", "input": {}}
     yield {"type": "content_block_start", "index": number, "content_block": block}
     for at in range(0, len(text), PIECE):
         delta = {"type": "input_json_delta", "partial_json": text[at : at + PIECE]}
@@ -69,6 +75,12 @@ OPEN = {"chat": 1, "responses": 0, "messages": 0}
 """The calls that are still open after the last event of one: Chat ends a call when the next begins."""
 
 
+def _feed(events: Iterator[Json], take: Callable[[Json], object]) -> None:
+    """A function of its own, so that no variable holds the last event."""
+    for event in events:
+        take(event)
+
+
 def held_after_each_call(
     wire: Callable[[int], Iterator[Json]], take: Callable[[Json], object]
 ) -> Iterator[tuple[int, int]]:
@@ -77,9 +89,7 @@ def held_after_each_call(
     try:
         before = tracemalloc.get_traced_memory()[0]
         for number in range(CALLS):
-            for event in wire(number):
-                take(event)
-            del event
+            _feed(wire(number), take)
             gc.collect()
             yield number + 1, tracemalloc.get_traced_memory()[0] - before
     finally:

@@ -33,7 +33,7 @@ def chat(pieces: list[str]) -> list[Json | str]:
     first = {"index": 0, "id": "call_0", "type": "function", "function": {"name": "f"}}
     entries = [first, *({"index": 0, "function": {"arguments": piece}} for piece in pieces)]
     deltas: list[Json] = [{"tool_calls": [entry]} for entry in entries]
-    choices = [
+    choices: list[Json] = [
         *({"index": 0, "delta": delta, "finish_reason": None} for delta in deltas),
         {"index": 0, "delta": {}, "finish_reason": "tool_calls"},
     ]
@@ -46,7 +46,7 @@ def responses(pieces: list[str]) -> list[Json | str]:
 
 
 def messages(pieces: list[str]) -> list[Json | str]:
-    block = {"type": "tool_use", "id": "call_0", "name": "f", "input": {}}
+    block: Json = {"type": "tool_use", "id": "call_0", "name": "f", "input": {}}
     deltas = [
         {
             "type": "content_block_delta",

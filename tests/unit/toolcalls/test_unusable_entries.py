@@ -86,7 +86,8 @@ def test_call_without_a_name_keeps_its_id_and_place_and_has_an_error(source: obj
 def test_aggregator_keeps_the_place_of_a_call_without_a_name(source: Any) -> None:
     aggregator = ToolCallAggregator()
     if isinstance(source, list):
-        results = [aggregator.ingest_delta(chunk) for chunk in source]
+        chunks: list[Json] = source
+        results = [aggregator.ingest_delta(chunk) for chunk in chunks]
     else:
         results = [aggregator.ingest_message(source)]
     records = aggregator.snapshot()

@@ -64,9 +64,8 @@ def test_collectors_have_a_call_with_its_name_last(name: Entry) -> None:
         assert not aggregator.ingest_delta({"tool_calls": [entry]}).updated
     (delta,) = aggregator.ingest_delta({"tool_calls": [name]}).deltas
     assert (delta.id, delta.name, delta.arguments) == ("call_a", "f", '{"x":1}')
-    (record,) = aggregator.ingest_delta(
-        {"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}
-    ).closed
+    end: Entry = {"index": 0, "delta": {}, "finish_reason": "tool_calls"}
+    (record,) = aggregator.ingest_delta({"choices": [end]}).closed
     assert record.executable
     assert (record.name, record.arguments) == ("f", '{"x":1}')
     data = chunk(FIRST) + chunk(SECOND) + chunk(name) + chunk(finish="tool_calls")
