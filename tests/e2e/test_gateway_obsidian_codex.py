@@ -118,3 +118,22 @@ def test_a_turn_that_is_cut_while_it_runs_is_interrupted(tmp_path: Path) -> None
         wait_until(lambda: bool(heard(tmp_path, "turn/interrupt")))
     assert [each["name"] for each in read.calls] == ["search"]
     assert read.finishes == ["tool_calls"]
+
+
+@pytest.mark.parametrize("dialect", ["chat", "responses", "messages"])
+@pytest.mark.parametrize("mode", ["create", "stream"])
+def test_call_that_codex_writes_and_makes_is_sent_once_and_its_turn_goes_on(
+    tmp_path: Path, mode: str, dialect: str
+) -> None:
+    tools = (Offered("search", DECLARED[0]["function"]["parameters"]),)
+    twice = [text(f"I look.\n{BLOCKS['search']}"), call("call_1", "search", SEARCH)]
+    with codex(tmp_path, twice, DONE) as gateway:
+        talk = conversation(dialect, gateway.url, "m", tools=tools)
+        talk.say("hi")
+        got = talk.ask(mode)
+        assert [each.name for each in got.calls] == ["search"]
+        for each in got.calls:
+            talk.answer(each, "ok")
+        assert talk.ask(mode).text == "It is five."
+    assert len(heard(tmp_path, "thread/start")) == 1
+    assert len(heard(tmp_path, "turn/start")) == 1

@@ -212,7 +212,7 @@ def original_id(call_id: str) -> str:
 
 def with_original_id(part: Part) -> Part:
     """Return the part with the original id of its call in place of the reversible alias that a client was given."""
-    if not isinstance(part, Call | Result) or part.executor != "client":
+    if not isinstance(part, (Call, Result)) or part.executor != "client":
         return part
     original = original_id(part.call_id)
     return part if original == part.call_id else structs.replace(part, call_id=original)

@@ -14,10 +14,11 @@ tools) is always incremental: a resent beginning looks the same as repeated text
 
 import re
 from enum import Enum, auto
+from hashlib import blake2b
 
 from msgspec import Struct
 
-from dragoman._json import is_prefix, is_strict
+from dragoman._json import canonical_text, dumps, is_prefix, is_same_json, is_strict, loads
 from dragoman.model.parts import Call
 
 _NOT_BLANK = re.compile(r"[^ \t\r\n]")
@@ -210,6 +211,70 @@ class Extent:
         else:
             self._escaped = True
         return mark.end()
+
+
+KEPT_CHARACTERS = 4096
+"""The longest input of an ended call that its reader keeps as text. Nearly all are shorter; of others it keeps digests."""
+
+
+class EndedInput(Struct, frozen=True):
+    """The input of an ended call, to compare repetitions with. `exact` is the text itself or a digest of it."""
+
+    exact: str | bytes
+    canonical: bytes = b""
+
+    def is_equal(self, text: str) -> bool:
+        """Whether the text has the same characters."""
+        return input_key(text) == self.exact
+
+    def is_same(self, text: str) -> bool:
+        """Whether the text is the same input, perhaps in other formatting."""
+        if self.is_equal(text):
+            return True
+        if isinstance(self.exact, str):
+            return is_same_json(self.exact, text)
+        return is_strict(text) and _digest(canonical_text(text)) == self.canonical
+
+
+def ended_input(text: str) -> EndedInput:
+    key = input_key(text)
+    return (
+        EndedInput(key) if isinstance(key, str) else EndedInput(key, _digest(canonical_text(text)))
+    )
+
+
+def input_key(text: str) -> str | bytes:
+    """The input itself, or a digest if it is too long to be kept."""
+    if len(text) <= KEPT_CHARACTERS:
+        return text
+    return _digest(text.encode("utf-8", "surrogatepass"))
+
+
+def _digest(data: bytes) -> bytes:
+    return blake2b(data, digest_size=16).digest()
+
+
+def is_same_input(one: str, other: str) -> bool:
+    """Whether two texts are the same JSON value. False if either is not JSON."""
+    if not is_strict(one) or not is_strict(other):
+        return False
+    first, second = loads(one), loads(other)
+    # Python's 1 equals 1.0 and True; written out they differ in length.
+    return bool(first == second) and len(dumps(first)) == len(dumps(second))
+
+
+def unquoted(text: str) -> str | None:
+    """The JSON object in an input that is a JSON string, with the blanks before it; None if the input is not that.
+
+    Some servers encode the arguments twice. Only one layer is removed, and the object keeps its characters.
+    """
+    body = text.lstrip(" \t\r\n")
+    if not body.startswith('"') or not is_strict(body):
+        return None
+    found: object = loads(body)
+    if not isinstance(found, str) or not found.lstrip().startswith("{") or not is_strict(found):
+        return None
+    return text[: len(text) - len(body)] + found
 
 
 class Verdict(Struct, frozen=True):

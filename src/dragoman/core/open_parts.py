@@ -16,6 +16,9 @@ Only calls begin NAMELESS: a call is announced with its name or not at all. The 
   `amended`. An input that differs only in its formatting is no contradiction.
 - If the protocol closes a function call with an empty input, the input is `{}`.
 - `call_input.InputBuffer` handles providers that resend the whole input in each delta.
+- An input that begins with a quotation mark, for a tool whose schema wants an object, is held until its end: if it is a
+  JSON string that holds an object, the object is the input.
+- An ended part holds its text or input no longer: `PartEnded` has handed it over.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,18 +27,26 @@ from typing import Literal, final
 
 from msgspec.structs import replace
 
-from dragoman._json import Raw, dumps, is_strict, loads
-from dragoman.core.call_input import Extent, InputBuffer
+from dragoman._json import Raw, dumps_text, is_strict
+from dragoman.core.call_input import (
+    EndedInput,
+    Extent,
+    InputBuffer,
+    ended_input,
+    input_key,
+    is_same_input,
+    unquoted,
+)
 from dragoman.core.fold import join_logprobs
 from dragoman.core.ids import Minter
-from dragoman.core.schemas import resolve_name
+from dragoman.core.schemas import resolve_name, wants_object
 from dragoman.core.surrogates import join_exactly, join_halves, replace_lone
 from dragoman.errors import LocalProtocolError
 from dragoman.model.events import (
     AnnotationAdded,
     Event,
     InputDelta,
-    MediaDelta,
+    Noticed,
     PartEnded,
     PartStarted,
     ReasoningChannel,
@@ -46,9 +57,6 @@ from dragoman.model.events import (
 from dragoman.model.parts import (
     Annotation,
     Call,
-    Extra,
-    Media,
-    Opaque,
     Part,
     PartStatus,
     Reasoning,
@@ -105,6 +113,7 @@ class Parts:
         "_tools",
         "events",
         "fault",
+        "has_tools",
         "problems",
         "seed",
     )
@@ -122,6 +131,7 @@ class Parts:
         self.fault = ""
         self.seed = seed
         self._tools = tools
+        self.has_tools = bool(tools)
         self._name_rule: Literal["schema", "positional"] = name_rule
         self._count = 0
         self._mint: Minter | None = None
@@ -157,6 +167,10 @@ class Parts:
         """Find the name of a nameless call among the offered tools."""
         return resolve_name(call_input, self._tools, position, self._name_rule)
 
+    def wants_object(self, name: str) -> bool:
+        """Whether the offered tool of this name takes an object."""
+        return any(tool.name == name and wants_object(tool) for tool in self._tools)
+
     def take(self) -> tuple[Event, ...]:
         """Return the events since the last call, and forget them."""
         events = tuple(self.events)
@@ -164,7 +178,7 @@ class Parts:
         return events
 
 
-class _OpenPart:
+class PartBase:
     """Base of the open parts.
 
     is_plain: `grow` can emit the next piece unchanged, if no character in the piece is cut in half.
@@ -193,7 +207,7 @@ class _OpenPart:
 
 
 @final
-class OpenText(_OpenPart):
+class OpenText(PartBase):
     """A Text or a Refusal. It `gathers`: it may grow by many pieces at once.
 
     early: text from the frame that announced the part; used if no other text comes. value: the finished part as decoded
@@ -292,6 +306,10 @@ class OpenText(_OpenPart):
         text = self._text() if self._whole is None else self._whole
         value = replace(value, text=text, logprobs=logprobs, status=status)
         events.append(PartEnded(part, value, is_amended))
+        self._pieces = []
+        self._logprobs = []
+        self._whole = self.value = None
+        self.early = ""
 
     def _text(self) -> str:
         """All emitted text. Keeps the joined text, because a wire may repeat the whole three times."""
@@ -321,7 +339,7 @@ class _Entry:
 
 
 @final
-class OpenReasoning(_OpenPart):
+class OpenReasoning(PartBase):
     """A Reasoning: any number of entries in two channels. `channel` and `index` name the entry that grew last."""
 
     __slots__ = ("_entries", "_pieces", "_seals", "channel", "header", "index")
@@ -342,8 +360,11 @@ class OpenReasoning(_OpenPart):
         return bool(self._seals)
 
     def open_entry(self, channel: ReasoningChannel, index: int) -> None:
-        """Create an entry, which may stay empty."""
-        self._entries[channel].setdefault(index, _Entry())
+        """The wire announces an entry, which may stay empty: emit its beginning, a delta without text."""
+        self._move(Input.PIECE)
+        if index not in self._entries[channel]:
+            self._entries[channel][index] = _Entry()
+            self._parts.events.append(ReasoningDelta(self.part, "", channel, index))
 
     def add(self, text: str, channel: ReasoningChannel = "summary", index: int = 0) -> None:
         """Add a piece to an entry."""
@@ -403,13 +424,15 @@ class OpenReasoning(_OpenPart):
             status=status,
         )
         self._parts.events.append(PartEnded(self.part, final, is_amended))
+        self._entries = {"summary": {}, "content": {}}
+        self._pieces = []
 
     def _complete_all(self, channel: ReasoningChannel, texts: Sequence[str]) -> None:
         entries = self._entries[channel]
         # Finished entries have only a position, deltas have an index. Regular streams count both from 0.
         places = [*sorted(entries), *range(max(entries, default=-1) + 1, len(texts))]
         for place, text in zip(places, texts, strict=False):
-            self.open_entry(channel, place)
+            entries.setdefault(place, _Entry())
             self.complete(text, channel, place)
 
     def _texts(self, channel: ReasoningChannel) -> tuple[str, ...]:
@@ -422,10 +445,10 @@ class OpenReasoning(_OpenPart):
 
 
 @final
-class OpenCall(_OpenPart):
+class OpenCall(PartBase):
     """A call. `header` is its identity as far as it is known; change it only before `announce`.
 
-    early: input from the frame that announced the call; used if no other input comes. empty: the input to emit if the
+    ended: the input of a call that has ended, for comparison. early: input from the frame that announced the call; used if no other input comes. empty: the input to emit if the
     protocol closes the call without any, `{}` for JSON. id_prefix: the prefix of a minted id if the wire sends no id.
     """
 
@@ -435,12 +458,15 @@ class OpenCall(_OpenPart):
         "_extent",
         "_fragments",
         "_half",
+        "_is_fresh",
         "_is_halved",
+        "_is_held",
         "_seals",
         "_was_cumulative",
         "_whole",
         "early",
         "empty",
+        "ended",
         "header",
         "id_prefix",
         "is_complete",
@@ -461,7 +487,9 @@ class OpenCall(_OpenPart):
         self._extent: Extent | None = None
         self._fragments: list[str] = []  # input, kept as long as the kind of the call may change
         self._half = ""
+        self._is_fresh = parts.has_tools and empty == "{}"  # no character but blanks was emitted
         self._is_halved = False  # the input ended inside a character
+        self._is_held = False  # the input may be a JSON string around an object
         self._seals: list[Seal] = []
         self._was_cumulative = False
         self._whole: str | None = (
@@ -469,6 +497,7 @@ class OpenCall(_OpenPart):
         )
         self.early = ""
         self.empty = empty
+        self.ended: EndedInput | None = None
         self.header = header
         self.id_prefix = id_prefix
         self.is_complete = False
@@ -518,9 +547,9 @@ class OpenCall(_OpenPart):
         self.part = self._parts.start(self.header, self._choice)
         self._parts.events += [SealAdded(self.part, seal) for seal in self._seals]
         self._fragments.clear()
-        text = self._buffer.text()
-        if text:
-            self._parts.events.append(InputDelta(self.part, text))
+        extent, self._extent = self._extent, None
+        self._emit(self._buffer.text())
+        self._extent = extent
         whole, self._whole = self._whole, None
         self._look()
         if whole is not None:
@@ -529,12 +558,15 @@ class OpenCall(_OpenPart):
     def grow(self, fragment: str) -> InputDelta | None:
         """Add a fragment to a call that `is_plain`; return the delta, None if the fragment has no new text."""
         increment = self._push(fragment)
-        return InputDelta(self.part, increment) if increment else None
+        if self._is_fresh and increment:
+            self._see_start(increment)
+            self._look()
+        return InputDelta(self.part, increment) if increment and not self._is_held else None
 
     @property
     def gathers(self) -> bool:
         """Whether `grow_by` may be called: only once it is certain that the fragments are increments."""
-        return self._buffer.is_incremental
+        return self._buffer.is_incremental and not self._is_held
 
     def grow_by(self, fragments: list[str]) -> None:
         """Add many fragments, none empty, to a call that `gathers`; the caller emits them."""
@@ -594,8 +626,13 @@ class OpenCall(_OpenPart):
         text = self._buffer.text()
         return not self._half and text.lstrip().startswith("{") and is_strict(text)
 
+    @property
+    def key(self) -> str | bytes:
+        """The input, or a digest of it, before and after the end."""
+        return input_key(self.text()) if self.ended is None else self.ended.exact
+
     def text(self) -> str:
-        """The input so far, or the whole input if the wire contradicted the deltas."""
+        """The input so far, or the whole input if the wire contradicted the deltas. Empty after the end: see `ended`."""
         if self._whole is not None:
             return self._whole
         return self._buffer.text() or ("" if self.is_announced else self.early)
@@ -609,16 +646,23 @@ class OpenCall(_OpenPart):
         return name is not None
 
     def drop(self, *, is_fault: bool) -> None:
-        """Drop a call whose name never came. `is_fault`: the protocol closed the call, so the answer fails."""
+        """Drop a call whose name never came: only a notice is emitted. `is_fault`: the protocol closed it, so the answer fails."""
         message = "expected a name for every call, got a call without one that fits no offered tool"
-        self._parts.report("nameless_call", message)
         if is_fault:
             self._parts.fault = message
+        self._parts.events.append(nameless_notice(self.header.call_id, self.text(), self._choice))
+        self.forget("nameless_call", message)
+
+    def forget(self, kind: str, message: str) -> None:
+        """End a call that was not announced, and report why nothing of it is emitted."""
+        self._parts.report(kind, message)
         self._move(Input.END)
+        self._free()
 
     def end(self, status: PartStatus, value: Call | None = None) -> None:
         """End an announced call. `value`: the finished call as decoded from the wire, None if it never came."""
         self.settle()
+        self._release()
         name = self.header.name
         if status == "completed" and self._is_halved:
             status = "incomplete"
@@ -651,6 +695,14 @@ class OpenCall(_OpenPart):
             status=status,
         )
         self._parts.events.append(PartEnded(self.part, final, self._whole is not None))
+        self._free()
+
+    def _free(self) -> None:
+        self.ended = self.ended or ended_input(self.text())
+        self._buffer = InputBuffer()
+        self._fragments = []
+        self._whole = None
+        self.early = ""
 
     def _push(self, fragment: str) -> str:
         increment = self._buffer.push(fragment)
@@ -665,7 +717,33 @@ class OpenCall(_OpenPart):
             self._parts.report("cumulative_input", message)
 
     def _look(self) -> None:
-        self.is_plain = self.is_announced and not self._half and self._extent is None
+        is_open = self.is_announced and not self._is_held
+        self.is_plain = is_open and not self._half and self._extent is None
+
+    def _see_start(self, text: str) -> None:
+        first = text.lstrip(" \t\r\n")[:1]
+        self._is_fresh = not first
+        name = self.header.name
+        if first == '"' and self._parts.wants_object(name):
+            self._is_held = True
+            self._parts.report(
+                "quoted_input", f"expected the input of {name!r} as an object, got text"
+            )
+
+    def _release(self) -> None:
+        """Emit an input that was held: the object in it, else the input as it came."""
+        if not self._is_held:
+            return
+        self._is_held = False
+        found = unquoted(self.text())
+        if found is not None and not self._is_halved:
+            name = self.header.name
+            self._parts.report("unquoted_input", f"took the input of {name!r} out of a JSON string")
+            self.ended = ended_input(self.text())  # the wire may repeat what it sent
+            self._whole = None
+            self._buffer = InputBuffer()
+            self._buffer.push(found)
+        self._emit(self._buffer.text())
 
     def _emit(self, text: str) -> None:
         if not text:
@@ -673,77 +751,19 @@ class OpenCall(_OpenPart):
         if self._extent is not None:
             self._extent.feed(text)
         if self.is_announced:
-            self._parts.events.append(InputDelta(self.part, text))
-
-
-@final
-class OpenMedia(_OpenPart):
-    """Sound: base64 pieces, a transcript beside them, and fields that come at the end (`expires_at`)."""
-
-    __slots__ = ("_data", "_extra", "_header", "_transcript")
-
-    def __init__(self, parts: Parts, header: Media, choice: int = 0) -> None:
-        super().__init__(parts)
-        self._header = replace(header, status="in_progress")
-        self._data: list[str] = []
-        self._transcript: list[str] = []
-        self._extra: Extra | None = None
-        self.part = parts.start(self._header, choice)
-
-    def add(self, data: str, transcript: str, extra: Extra | None = None) -> None:
-        self._move(Input.PIECE)
-        data, transcript = replace_lone(data), replace_lone(transcript)
-        self._data.append(data)
-        self._transcript.append(transcript)
-        if extra is not None:
-            known = {} if self._extra is None else self._extra.fields
-            self._extra = Extra(extra.dialect, {**known, **extra.fields})
-        if data or transcript or extra is not None:
-            self._parts.events.append(MediaDelta(self.part, data, transcript, extra))
-
-    def end(self, status: PartStatus) -> None:
-        self._move(Input.END)
-        value = replace(
-            self._header,
-            data="".join(self._data) or None,
-            transcript="".join(self._transcript) or None,
-            status=status,
-            extra=self._extra,
-        )
-        self._parts.events.append(PartEnded(self.part, value))
-
-
-@final
-class OpenWhole(_OpenPart):
-    """A part that is whole when it is announced and ends later."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, parts: Parts, value: Part) -> None:
-        super().__init__(parts)
-        self.value: Part = value
-        self.part = parts.start(value)
-
-    def end(self, status: PartStatus, value: Part | None = None) -> None:
-        """End the part. `value`: the finished part as decoded from the wire; ignored if its kind differs."""
-        self._move(Input.END)
-        final: Part = self.value if value is None or type(value) is not type(self.value) else value
-        if not isinstance(final, Opaque):
-            final = replace(final, status=status)
-        self._parts.events.append(PartEnded(self.part, final))
+            if self._is_fresh:
+                self._see_start(text)
+            if not self._is_held:
+                self._parts.events.append(InputDelta(self.part, text))
 
 
 OpenPart = OpenText | OpenReasoning | OpenCall
 """The parts that grow by deltas."""
 
 
-def is_same_input(one: str, other: str) -> bool:
-    """Whether two texts are the same JSON value. False if either is not JSON."""
-    if not is_strict(one) or not is_strict(other):
-        return False
-    first, second = loads(one), loads(other)
-    # Python's 1 equals 1.0 and True; written out they differ in length.
-    return bool(first == second) and len(dumps(first)) == len(dumps(second))
+def nameless_notice(call_id: str, text: str, choice: int = 0) -> Noticed:
+    """The place of a call without a name among the events, with its id and its input."""
+    return Noticed("nameless", name=call_id, raw=Raw(dumps_text(text)), choice=choice)
 
 
 def _report_contradiction(parts: Parts, part: int) -> None:

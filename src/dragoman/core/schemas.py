@@ -421,6 +421,15 @@ def resolve_name(
     return fitting.pop() if len(fitting) == 1 else None
 
 
+def wants_object(tool: Tool) -> bool:
+    """Whether a tool's schema says that its input is an object, and no text."""
+    if tool.schema is None:
+        return False
+    schema = _read(tool.schema, [])
+    kind = schema.get("type")
+    return _is_object(schema) and not (isinstance(kind, list) and "string" in kind)
+
+
 def satisfies(schema: object, value: object) -> bool:
     """Whether a plain JSON value satisfies the known keywords of a plain JSON schema."""
     return _Check(schema).satisfies(schema, value, 0)

@@ -374,6 +374,8 @@ def _stage(
         seed=seed,
         # Messages is the dialect of one vendor, whose models leak their calls.
         leaks=target.dialect == "messages",
+        # A held turn of Codex waits for results under its own ids; a body loses no time.
+        holds_calls=settings.kind == "codex" or request.stream is not True,
     )
 
 

@@ -44,7 +44,7 @@ __all__ = (
 )
 
 ReasoningChannel = Literal["summary", "content"]
-NoticeKind = Literal["ping", "comment", "done", "fields", "unknown"]
+NoticeKind = Literal["ping", "comment", "done", "fields", "unknown", "nameless"]
 
 
 class Started(Struct, frozen=True, gc=False, tag_field="event", tag="started"):
@@ -159,7 +159,11 @@ class Completed(Struct, frozen=True, gc=False, tag_field="event", tag="completed
 
 
 class Noticed(Struct, frozen=True, gc=False, tag_field="event", tag="noticed"):
-    """A frame, or fields of one, that the vocabulary does not cover. Only an encoder of the same dialect writes it back."""
+    """A frame, or fields of one, that the vocabulary does not cover. Only an encoder of the same dialect writes it back.
+
+    `nameless`: here was a call that cannot be emitted because its name never came; `name` is its id, `raw` its input as a
+    JSON string. No encoder writes it.
+    """
 
     kind: NoticeKind
     dialect: Dialect | None = None

@@ -257,11 +257,12 @@ class ObsidianAnswer:
         The caller decides how long to wait for a further call.
         """
         choices = self._choices.values()
+        has_held = self._text_calls is not None and self._text_calls.has_held_calls
         return (
             self._cuts
             and not self.is_over
             and len(choices) >= self._expected
-            and all(choice.complete and not choice.is_finished for choice in choices)
+            and all((choice.complete or has_held) and not choice.is_finished for choice in choices)
             and not any(part.is_under_way for part in self._open.values())
             and not (self._text_calls is not None and self._text_calls.is_holding)
         )
@@ -312,6 +313,7 @@ class ObsidianAnswer:
         if not (text_calls.calls and text_calls.is_done):
             return events
         if self._is_complete:
+            events = (*events, *self._send(text_calls.release_calls()))
             # For these choices only the finish is still sent.
             for choice in self._choices.values():
                 choice.is_done = True

@@ -11,6 +11,10 @@ the answer is changed, and `held_text` returns the text still held, so that a ca
 Some servers leave the markup in the text and parse it too, so the same call comes twice in one choice. A structured call
 that follows a call from the text is therefore held until it is complete. If it has the name and arguments of a call from
 the text it is dropped, otherwise all its events are emitted then. Each call from the text matches one repetition.
+
+With `holds_calls` the structured call wins instead, under the upstream's own id: a call from the text is held until its
+choice ends or goes on with another part, and is dropped if a structured call repeats it. This costs nothing where the answer is sent whole, and is
+needed where the upstream waits for the result under its own id (a held turn of Codex).
 """
 
 from collections.abc import Callable, Iterable
@@ -138,6 +142,85 @@ _ABOUT_NO_PART = (Started, UsageReported, LimitsReported, Finished, Failed, Comp
 _DEFAULT_POLICY = TailPolicy()
 
 
+class PendingCalls:
+    """Holds the calls from the text until their choice ends or goes on with something other than a call.
+
+    Numbers the parts in the order in which they are emitted.
+    """
+
+    def __init__(self) -> None:
+        self.repeated = 0  # calls that were dropped because a structured call repeats them
+        self._ids: dict[int, str] = {}  # the held parts, and the ids of their calls
+        self._events: list[tuple[int, Event]] = []  # held events, with their parts
+        self._choices: dict[int, int] = {}
+        self._numbers: dict[int, int] = {}
+        self._count = 0
+
+    @property
+    def has_calls(self) -> bool:
+        return bool(self._events)
+
+    def number(self, part: int) -> int | None:
+        """Return the number under which a part was emitted."""
+        return self._numbers.get(part)
+
+    def note(self, events: Iterable[Event]) -> None:
+        """Hold the calls that begin among these events, which come from the text."""
+        for event in events:
+            if isinstance(event, PartStarted) and isinstance(event.header, Call):
+                self._ids[event.part] = event.header.call_id
+                self._choices[event.part] = event.choice
+
+    def drop(self, call_id: str) -> bool:
+        """Drop a held call that a structured call repeats; return whether it was still held."""
+        parts = {part for part, held in self._ids.items() if held == call_id}
+        left = [held for held in self._events if held[0] not in parts]
+        is_held = len(left) < len(self._events)
+        self._events = left
+        self.repeated += is_held
+        return is_held
+
+    def release(self) -> tuple[Event, ...]:
+        """Return all that is held."""
+        out: list[Event] = []
+        self._release(out, None)
+        return tuple(out)
+
+    def pass_on(self, events: Iterable[Event]) -> tuple[Event, ...]:
+        """Return the events to emit now."""
+        out: list[Event] = []
+        for event in events:
+            part = None if isinstance(event, _ABOUT_NO_PART) else event.part
+            if part is not None and part in self._ids:
+                self._events.append((part, event))
+                continue
+            if isinstance(event, Finished) or (
+                isinstance(event, PartStarted) and not isinstance(event.header, Call)
+            ):
+                self._release(out, event.choice)
+            elif isinstance(event, (Failed, Completed)):
+                self._release(out, None)
+            out.append(self._numbered(event))
+        return tuple(out)
+
+    def _release(self, out: list[Event], choice: int | None) -> None:
+        held, self._events = self._events, []
+        for part, event in held:
+            if choice is None or self._choices[part] == choice:
+                out.append(self._numbered(event))
+            else:
+                self._events.append((part, event))
+
+    def _numbered(self, event: Event) -> Event:
+        if isinstance(event, _ABOUT_NO_PART) or event.part is None:
+            return event
+        if isinstance(event, PartStarted):
+            self._numbers[event.part] = self._count
+            self._count += 1
+        number = self._numbers.get(event.part)
+        return event if number == event.part else replace(event, part=number)
+
+
 class StageSettings(Struct, frozen=True, kw_only=True):
     """What a stage looks for. reasoning: the patterns that also count in a reasoning channel, whose text is kept.
 
@@ -151,7 +234,7 @@ class StageSettings(Struct, frozen=True, kw_only=True):
     openers: Openers | None = None
 
 
-def stage_for(
+def stage_for(  # noqa: PLR0913 -- a request, and what is known of its upstream and of its answer
     request: Request,
     *,
     formats: str | Iterable[str] = "auto",
@@ -159,6 +242,7 @@ def stage_for(
     policy: TailPolicy = _DEFAULT_POLICY,
     seed: str = "",
     leaks: bool = False,
+    holds_calls: bool = False,
 ) -> "TextCallStage | None":
     """Return the stage for the answer to a request; None if no tool may be called, so that no text can be a call.
 
@@ -178,7 +262,7 @@ def stage_for(
     name = model or request.model
     key = ("textcalls", wanted, name, policy, leaks, PATTERNS.changes)
     settings = made_of(tools, key, lambda: _settings_for(tools, wanted, name, policy, leaks=leaks))
-    return None if settings is None else TextCallStage(settings, seed)
+    return None if settings is None else TextCallStage(settings, seed, holds_calls=holds_calls)
 
 
 def _settings_for(
@@ -205,8 +289,10 @@ def _settings_for(
 class TextCallStage:
     """Finds the calls in the text of one answer."""
 
-    def __init__(self, settings: StageSettings, seed: str = "") -> None:
-        """`seed`: the calls found in this answer get ids made from it."""
+    def __init__(
+        self, settings: StageSettings, seed: str = "", *, holds_calls: bool = False
+    ) -> None:
+        """`seed`: the calls found in this answer get ids made from it. `holds_calls`: see `stage_for`."""
         self._settings = settings
         self._seed = seed
         self._numbers = count()
@@ -218,6 +304,7 @@ class TextCallStage:
         self._open: set[int] = set()  # parts that are not scanned and have not ended
         # Structured calls that may repeat one from the text: the calls to compare with, and their events so far.
         self._held_calls: dict[int, tuple[list[Call], list[Event]]] = {}
+        self._pending = PendingCalls() if holds_calls else None
         self._openers = settings.openers or openers_of(settings.patterns, settings.offers)
         self.begins_in = self._openers.begins_in
         self.begins = self._openers.begins
@@ -227,8 +314,9 @@ class TextCallStage:
 
     @property
     def calls(self) -> int:
-        """How many calls that came as text were emitted."""
-        return sum(choice.tail.passed for choice in self._choices.values())
+        """How many calls that came as text were emitted, or are held to be emitted."""
+        repeated = 0 if self._pending is None else self._pending.repeated
+        return sum(choice.tail.passed for choice in self._choices.values()) - repeated
 
     @property
     def is_truncated(self) -> bool:
@@ -241,6 +329,11 @@ class TextCallStage:
         choices = self._choices.values()
         is_over = all(one.tail.is_over or one.is_finished for one in choices)
         return bool(choices) and is_over and not self._open
+
+    @property
+    def has_held_calls(self) -> bool:
+        """Whether complete calls from the text wait for the end of their choice."""
+        return self._pending is not None and self._pending.has_calls
 
     @property
     def is_holding(self) -> bool:
@@ -281,6 +374,10 @@ class TextCallStage:
 
     def number_of(self, part: int) -> int | None:
         """Return the number under which a part is emitted, while nothing has changed; None if it is not emitted yet."""
+        number = self._own_number(part)
+        return number if self._pending is None or number is None else self._pending.number(number)
+
+    def _own_number(self, part: int) -> int | None:
         text = self._texts.get(part)
         return self._renumbered.get(part) if text is None else text.writer.text_part
 
@@ -292,9 +389,10 @@ class TextCallStage:
             is_open = text is not None and text.is_calm and text.writer.text_part == event.part
             if text is not None and is_open and self.begins_in(event.text) is None:
                 text.late.append(event.text)
-                return (event,)
+                return (event,) if self._pending is None else self._pending.pass_on((event,))
         events = self._feed_held_call(event) if self._held_calls else None
-        return self._feed(event) if events is None else events
+        events = self._feed(event) if events is None else events
+        return events if self._pending is None else self._pending.pass_on(events)
 
     def _feed(self, event: Event) -> tuple[Event, ...]:
         match event:
@@ -329,6 +427,10 @@ class TextCallStage:
             case _:
                 return (event,)
 
+    def release_calls(self) -> tuple[Event, ...]:
+        """Return the calls that are held: for a caller that takes nothing more of the answer."""
+        return () if self._pending is None else self._pending.release()
+
     def finish_now(self) -> tuple[Event, ...]:
         """End the answer here, as the upstream would: for a caller that stops the upstream because `is_done`."""
         events: list[Event] = []
@@ -338,7 +440,8 @@ class TextCallStage:
                     text.ended = text.ended or PartEnded(text.number, Text())
                     text.is_plain = False
                 events += self._finish(Finished("stop", number, inferred=True))
-        return (*events, Completed())
+        events.append(Completed())
+        return tuple(events) if self._pending is None else self._pending.pass_on(events)
 
     def _choice(self, number: int) -> ScannedChoice:
         choice = self._choices.get(number)
@@ -404,10 +507,16 @@ class TextCallStage:
         if call.status != "completed" or repeated is None:
             return tuple(chain.from_iterable(map(self._replay, events)))
         written.remove(repeated)
+        if self._pending is not None and self._pending.drop(repeated.call_id):
+            self._note_repetition(call)
+            return tuple(chain.from_iterable(map(self._replay, events)))
         self._open.discard(event.part)
+        self._note_repetition(call)
+        return ()
+
+    def _note_repetition(self, call: Call) -> None:
         message = f"{call.name}: the call was already written as text, and is sent once"
         self.problems.append(Problem(0, "repeated_call", message))
-        return ()
 
     def _replay(self, event: Event) -> tuple[Event, ...]:
         return (self._announce(event),) if isinstance(event, PartStarted) else self._feed(event)
@@ -458,6 +567,8 @@ class TextCallStage:
         if text.writer.calls != before:
             text.choice.calls += text.writer.calls - before
             text.choice.written += _calls_in(events)
+        if self._pending is not None:
+            self._pending.note(events)
         if text.writer.problems:
             self.problems += text.writer.problems
             text.writer.problems.clear()
@@ -565,7 +676,7 @@ class TextCallStage:
 
     def _mention(self, event: Progress | Noticed) -> Event:
         """Return the event without its part number if that part has not been emitted."""
-        number = None if event.part is None else self.number_of(event.part)
+        number = None if event.part is None else self._own_number(event.part)
         return event if number == event.part else replace(event, part=number)
 
 

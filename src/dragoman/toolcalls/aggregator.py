@@ -14,13 +14,20 @@ from collections.abc import Iterable
 
 from msgspec import Struct, field
 
+from dragoman.core.fields import as_int
 from dragoman.core.ids import Minter
 from dragoman.dialects.codec import DecodeContext
-from dragoman.model.events import PartEnded, PartStarted
+from dragoman.errors import ConfigError
+from dragoman.model.events import Noticed, PartEnded, PartStarted
 from dragoman.model.outcome import Problem
 from dragoman.model.parts import Call, Text
 from dragoman.textcalls.registry import PATTERNS, PatternRegistry
-from dragoman.toolcalls.payloads import PayloadContext, PayloadReader, PayloadReading
+from dragoman.toolcalls.payloads import (
+    PayloadContext,
+    PayloadReader,
+    PayloadReading,
+    nameless_call,
+)
 from dragoman.toolcalls.records import CallRecords, Changes, IngestResult, ToolCallRecord
 
 _NO_CONTEXT = DecodeContext()
@@ -64,9 +71,13 @@ class ToolCallAggregator:
         """Take a piece of a stream: a chunk, an event, a notification, or a bare Chat delta.
 
         `choice_index` is the choice of payloads that do not name one.
+
+        Raises:
+            ConfigError: `choice_index` is not a number from 0 on. So do the other methods that take it.
         """
         changes = Changes()
-        self._take(self._reader.read(delta, PayloadContext(choice_index)), changes)
+        place = PayloadContext(_number_of(choice_index))
+        self._take(self._reader.read(delta, place), changes)
         return changes.result()
 
     def ingest_message(
@@ -79,7 +90,8 @@ class ToolCallAggregator:
             only calls of these tools are found.
         """
         changes = Changes()
-        readings = self._reader.read(message, PayloadContext(choice_index, is_final=True))
+        place = PayloadContext(_number_of(choice_index), is_final=True)
+        readings = self._reader.read(message, place)
         self._take(readings, changes)
         if emit_if_missing:
             for choice, texts in _texts(readings).items():
@@ -88,30 +100,32 @@ class ToolCallAggregator:
 
     def snapshot(self, *, choice_index: int = 0) -> tuple[ToolCallRecord, ...]:
         """The calls of a choice so far, in order of creation. Records never change; take another snapshot instead."""
-        choice = self._choices.get(choice_index)
+        choice = self._choices.get(_number_of(choice_index))
         return choice.records.snapshot() if choice is not None else ()
 
     def has_calls(self, choice_index: int | None = None) -> bool:
         """Whether a choice, or any, has a call."""
         if choice_index is None:
             return any(len(choice.records) for choice in self._choices.values())
-        choice = self._choices.get(choice_index)
+        choice = self._choices.get(_number_of(choice_index))
         return choice is not None and len(choice.records) > 0
 
     def close(self, choice_index: int | None = None) -> IngestResult:
         """End the stream. Calls that their protocol did not close stay open: not executable."""
         changes = Changes()
-        self._take(self._reader.end(choice_index), changes)
+        number = None if choice_index is None else _number_of(choice_index)
+        self._take(self._reader.end(number), changes)
         return changes.result()
 
     def reset_turn(self, choice_index: int | None = None) -> None:
         """Forget the turn, of one choice or of all. Text patterns stay registered."""
-        self._reader.reset(choice_index)
+        number = None if choice_index is None else _number_of(choice_index)
+        self._reader.reset(number)
         self._turn += 1
-        if choice_index is None:
+        if number is None:
             self._choices.clear()
         else:
-            self._choices.pop(choice_index, None)
+            self._choices.pop(number, None)
 
     def _take(self, readings: Iterable[PayloadReading], changes: Changes) -> None:
         whole: dict[int, list[Call]] = {}
@@ -161,6 +175,14 @@ class ToolCallAggregator:
         records.found.clear()
 
 
+def _number_of(choice_index: object) -> int:
+    """The number of a choice. Digits count too: a program may have the number from a URL or from JSON."""
+    number = as_int(choice_index)
+    if number is None or number < 0:
+        raise ConfigError(f"expected a choice_index of 0 or more, got {choice_index!r}")
+    return number
+
+
 def _calls(reading: PayloadReading) -> dict[int, list[Call]]:
     """The client's calls of a whole message by choice."""
     choices = _choices_of(reading)
@@ -169,6 +191,9 @@ def _calls(reading: PayloadReading) -> dict[int, list[Call]]:
         match event:
             case PartEnded(value=Call(executor="client") as call):
                 found.setdefault(choices[event.part], []).append(call)
+            case Noticed() if (nameless := nameless_call(event)) is not None:
+                number = event.choice if reading.dialect == "chat" else reading.choice
+                found.setdefault(number, []).append(nameless)
             case _:
                 pass
     return found

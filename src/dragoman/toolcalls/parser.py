@@ -17,7 +17,15 @@ from dragoman.core.ids import Minter
 from dragoman.core.surrogates import replace_lone
 from dragoman.dialects.codec import DecodeContext
 from dragoman.errors import ConfigError, FrameTooLarge, GatewayError, MalformedJson, ToolError
-from dragoman.model.events import Event, Failed, InputDelta, PartEnded, PartStarted, TextDelta
+from dragoman.model.events import (
+    Event,
+    Failed,
+    InputDelta,
+    Noticed,
+    PartEnded,
+    PartStarted,
+    TextDelta,
+)
 from dragoman.model.outcome import ErrorInfo, Problem
 from dragoman.model.parts import Call, Dialect, Part, Text
 from dragoman.sse import MAX_FRAME_BYTES, Frame, FrameParser
@@ -27,6 +35,7 @@ from dragoman.toolcalls.payloads import (
     PayloadReader,
     PayloadReading,
     document_of,
+    nameless_call,
 )
 
 Provider = Literal["openai", "anthropic", "codex"]
@@ -75,9 +84,13 @@ def unify(
     return ToolCall(call.call_id, call.name, parameters, metadata)
 
 
-def nameless(message: str, *, dialect: Dialect, choice: int, now: datetime | None) -> ToolCall:
-    """A call whose name never arrived: its reader reports a problem instead of a part."""
-    return ToolCall("", "", {}, _metadata(dialect, choice, now, message))
+def nameless(
+    call: Call | None, *, dialect: Dialect | None, choice: int, now: datetime | None
+) -> ToolCall:
+    """A call whose name never arrived. None: its reader has reported nothing else of it."""
+    call_id = call.call_id if call is not None else ""
+    error = f"call {call_id!r}: expected a name, got none, and it fits no offered tool"
+    return ToolCall(call_id, "", {}, _metadata(dialect, choice, now, error, raw=call))
 
 
 def _metadata(
@@ -271,13 +284,9 @@ class ToolCallParser:
             self._lacking.add(reading.channel)
         for event in reading.events:
             calls.extend(self._take(reading.channel, event, reading))
-        for kind, message in reading.problems:
-            if kind == "nameless_call":
-                calls.append(
-                    nameless(
-                        message, dialect=reading.dialect, choice=reading.choice, now=self._now()
-                    )
-                )
+        is_noticed = any(nameless_call(event) is not None for event in reading.events)
+        if not is_noticed and any(kind == "nameless_call" for kind, _ in reading.problems):
+            calls.append(self._nameless(None, reading, reading.choice))
         return calls
 
     def _take(
@@ -294,9 +303,17 @@ class ToolCallParser:
                 return self._end((channel, event.part), event, reading)
             case Failed():
                 self._failure = event.error
+            case Noticed() if (call := nameless_call(event)) is not None:
+                is_chat = reading is not None and reading.dialect == "chat"
+                choice = event.choice if is_chat or reading is None else reading.choice
+                return (self._nameless(call, reading, choice),)
             case _:
                 pass
         return ()
+
+    def _nameless(self, call: Call | None, reading: PayloadReading | None, choice: int) -> ToolCall:
+        dialect = reading.dialect if reading is not None else None
+        return nameless(call, dialect=dialect, choice=choice, now=self._now())
 
     def _start(self, key: _PartKey, event: PartStarted, reading: PayloadReading | None) -> None:
         choice = event.choice if reading is None else reading.choice_of(event)

@@ -29,6 +29,7 @@ from dragoman.core.fields import (
     read_json,
     read_list,
     read_object,
+    read_text,
 )
 from dragoman.core.surrogates import replace_lone
 from dragoman.dialects.codec import DecodeContext
@@ -37,9 +38,9 @@ from dragoman.dialects.registry import CODECS
 from dragoman.dialects.shapes import MESSAGES_BLOCKS, Shape, shape_of
 from dragoman.dialects.stream_decoder import FrameReader, check_frame
 from dragoman.errors import GatewayError, MalformedJson
-from dragoman.model.events import Event, Failed, PartStarted
+from dragoman.model.events import Event, Failed, Noticed, PartStarted
 from dragoman.model.outcome import ErrorInfo, Problem
-from dragoman.model.parts import Dialect
+from dragoman.model.parts import Call, Dialect
 from dragoman.sse import Frame, FrameParser
 
 BOM = b"\xef\xbb\xbf"
@@ -426,6 +427,13 @@ class PayloadReading(Struct, frozen=True):
     def choice_of(self, start: PartStarted) -> int:
         """The choice of a part. Only Chat has several, and numbers them itself."""
         return start.choice if self.dialect == "chat" else self.choice
+
+
+def nameless_call(event: Event) -> Call | None:
+    """The call without a name that a reader noticed; None for any other event."""
+    if not isinstance(event, Noticed) or event.kind != "nameless":
+        return None
+    return Call(call_id=event.name, name="", input=read_text(event.raw) or "")
 
 
 class _Channel(Struct):

@@ -29,6 +29,7 @@ from dragoman._json import is_same_json
 from dragoman.core.call_input import judge
 from dragoman.model.events import Event, InputDelta, PartEnded, PartStarted
 from dragoman.model.parts import Call, CallKind
+from dragoman.toolcalls.payloads import nameless_call
 
 
 class Pieces(Struct, frozen=True, eq=False):
@@ -143,6 +144,9 @@ class _Entry(Struct, eq=False):
         """The record, made anew only after a change."""
         if self.record is None:
             text = self.text()
+            if self.is_closed:
+                # One text for the entry and its record. The pieces belong to the deltas that were returned.
+                self.pieces = [text]
             status = "completed" if self.is_closed else "incomplete"
             call = self.call
             verdict = judge(replace(call, input=text, status=status))
@@ -235,7 +239,9 @@ class CallRecords:
                 case PartEnded(value=Call() as call):
                     self._end((channel, event.part), call, changes, amended=event.amended)
                 case _:
-                    pass
+                    nameless = nameless_call(event)
+                    if nameless is not None:
+                        self.add_nameless(channel, nameless)
 
     def confirm(self, channel: int, calls: Iterable[Call], changes: Changes) -> None:
         """Apply the client's calls of one whole message."""
@@ -243,6 +249,9 @@ class CallRecords:
         taken: set[int] = set()
         matches = [self._match_id(call, taken) for call in calls]
         for part, call in enumerate(calls):
+            if not call.name:
+                self.add_nameless(channel, call)
+                continue
             entry = matches[part] or self._match_content(call, taken)
             if entry is None:
                 entry = self.add((channel, part), call, changes)
@@ -262,6 +271,15 @@ class CallRecords:
         if call.status == "completed":
             self._close(entry, changes)
         return entry
+
+    def add_nameless(self, channel: int, call: Call) -> None:
+        """Add a call whose name never came, so that it keeps its id and its place. It is no change that a client could use."""
+        if not call.call_id or any(
+            not each.call.name for each in self._by_id.get(call.call_id, ())
+        ):
+            return  # it has no id that could be kept, or another channel had it
+        entry = self.add((channel, -1 - len(self._entries)), call, Changes())
+        entry.is_confirmed = True
 
     def _start(self, key: _PartKey, call: Call, changes: Changes) -> None:
         channel = key[0]

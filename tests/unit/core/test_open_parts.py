@@ -3,22 +3,22 @@
 import pytest
 
 from dragoman._json import Raw
+from dragoman.core.call_input import is_same_input
 from dragoman.core.open_parts import (
     TRANSITIONS,
     Input,
     OpenCall,
-    OpenMedia,
     OpenReasoning,
     OpenText,
-    OpenWhole,
     Parts,
     PartState,
-    is_same_input,
 )
+from dragoman.core.open_wholes import OpenMedia, OpenWhole
 from dragoman.errors import LocalProtocolError, MalformedJson
 from dragoman.model.events import (
     InputDelta,
     MediaDelta,
+    Noticed,
     PartEnded,
     PartStarted,
     ReasoningDelta,
@@ -206,6 +206,7 @@ def test_entries_of_a_reasoning_are_kept_apart() -> None:
     assert parts.take()[1:] == (
         ReasoningDelta(0, "a", "summary", 1),
         ReasoningDelta(0, "c", "content", 0),
+        ReasoningDelta(0, "", "summary", 0),
         ReasoningDelta(0, "\ufffd", "summary", 1),
         PartEnded(0, Reasoning(summary=("", "a\ufffd"), content=("c",))),
     )
@@ -352,7 +353,7 @@ def test_finished_input_that_differs_in_formatting_alone_changes_nothing() -> No
     call.complete('{"a":1}')
     call.end("completed")
     assert parts.problems == []
-    assert call.text() == '{"a": 1}'
+    assert call.key == '{"a": 1}'
 
 
 def test_finished_input_that_contradicts_its_deltas_amends_the_end() -> None:
@@ -381,7 +382,7 @@ def test_early_input_counts_only_if_no_other_came() -> None:
         for piece in pieces:
             call.add(piece)
         call.end("completed")
-        assert call.text() == expected
+        assert call.key == expected
 
 
 def test_name_that_never_came_is_found_by_the_tools_or_the_call_is_dropped() -> None:
@@ -394,11 +395,12 @@ def test_name_that_never_came_is_found_by_the_tools_or_the_call_is_dropped() -> 
 
 
 @pytest.mark.parametrize("is_fault", [True, False])
-def test_call_that_nobody_named_goes_unseen(is_fault: bool) -> None:
+def test_call_that_nobody_named_is_only_noticed(is_fault: bool) -> None:
     parts = parts_of()
     call = OpenCall(parts, Call(call_id="c", name=""))
+    call.add('{"a":1}')
     call.drop(is_fault=is_fault)
-    assert parts.take() == ()
+    assert parts.take() == (Noticed("nameless", name="c", raw=Raw(b'"{\\"a\\":1}"')),)
     assert kinds(parts) == ["nameless_call"]
     assert bool(parts.fault) is is_fault
 

@@ -456,3 +456,84 @@ def test_format_that_is_registered_later_is_looked_for_in_later_answers() -> Non
     finally:
         unregister()
     assert shown(through(made(), answer(text_part(0, text)))) == [text]
+
+
+# --- the structured call wins ---------------------------------------------------------------------------------------------
+
+
+def holding(policy: TailPolicy | None = None) -> TextCallStage:
+    stage = stage_for(REQUEST, policy=policy or TailPolicy(), holds_calls=True)
+    assert stage is not None
+    return stage
+
+
+def call_ids(events: Iterable[Event]) -> list[str]:
+    return [
+        event.value.call_id
+        for event in events
+        if isinstance(event, PartEnded) and isinstance(event.value, Call)
+    ]
+
+
+def test_structured_call_replaces_the_written_one_under_its_own_id() -> None:
+    stage = holding()
+    events = answer(
+        text_part(0, f"Hm. {block('1')}"), structured(1, '{ "a":"1" }'), finish="tool_calls"
+    )
+    out = through(stage, events)
+    assert shown(out) == ["Hm. ", '{ "a":"1" }']
+    assert call_ids(out) == ["c1"]
+    assert fold(out).choices[0].finish == "tool_calls"
+    assert [problem.kind for problem in stage.problems] == ["repeated_call"]
+    assert stage.calls == 0
+
+
+def test_written_call_that_nothing_repeats_comes_with_the_end_of_its_choice() -> None:
+    stage = holding()
+    out: list[Event] = []
+    for event in answer(text_part(0, f"Hm. {block('1')}"), finish="stop"):
+        if isinstance(event, Finished):
+            out += stage.feed(Progress("working"))
+            assert call_ids(out) == []
+        out += stage.feed(event)
+    assert shown(out) == ["Hm. ", '{"a": "1"}']
+    assert fold(out).choices[0].finish == "tool_calls"
+    assert is_grammatical(out)
+
+
+def test_other_structured_call_does_not_hide_a_written_one() -> None:
+    stage = holding()
+    events = answer(
+        text_part(0, block("1") + block("2")),
+        structured(1, '{"a":"2"}'),
+        structured(2, '{"a":"3"}'),
+        finish="tool_calls",
+    )
+    out = through(stage, events)
+    assert [part for part in shown(out) if part] == ['{"a":"2"}', '{"a":"3"}', '{"a": "1"}']
+    assert call_ids(out)[:2] == ["c1", "c2"]
+    assert is_grammatical(out)
+
+
+def test_held_call_is_emitted_when_the_caller_ends_the_answer() -> None:
+    stage = holding(TailPolicy(stop="first"))
+    out: list[Event] = []
+    for event in answer(text_part(0, f"{block('1')} and more")):
+        out += stage.feed(event)
+        if stage.is_done:
+            assert stage.has_held_calls
+            out += stage.finish_now()
+            break
+    assert shown(out)[-1] == '{"a": "1"}'
+    assert is_grammatical(out)
+
+
+def test_text_after_a_held_call_releases_it_and_keeps_the_order() -> None:
+    stage = holding(KEEP)
+    events = answer(
+        text_part(0, f"{block('1')} and more"), structured(1, '{"a":"1"}'), finish="tool_calls"
+    )
+    out = through(stage, events)
+    assert [part for part in shown(out) if part.strip()] == ['{"a": "1"}', " and more"]
+    assert [problem.kind for problem in stage.problems] == ["repeated_call"]
+    assert is_grammatical(out)

@@ -71,6 +71,8 @@ def read_typed(data: bytes) -> Outcome | None:
         name, arguments = call.function.name, call.function.arguments
         if not call.id or call.id in ids or not name or not is_strict(arguments):
             return None
+        if arguments[:1] == '"':
+            return None  # it may be an object in a JSON string
         ids.add(call.id)
         parts.append(Call(call_id=call.id, name=name, input=arguments))
     usage = fields.get("usage", NULL)

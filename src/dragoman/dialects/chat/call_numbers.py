@@ -29,7 +29,7 @@ declared tool and C's name is settled).
 
 The first non-empty id and name win; "" is no id and no name. A name is *settled* when no more of it can come: it is
 exactly a declared tool; no declared tool begins with it; or a delta of the call came without a name. Where no tools are
-declared, the first input settles the name. Until then pieces are joined; a piece that begins with the name so far
+declared, the first input settles the name, and a name that comes behind the input is whole. Until then pieces are joined; a piece that begins with the name so far
 replaces it.
 """
 
@@ -134,6 +134,7 @@ class CallNumbers:
         self._position = 0
         self._opened = 0  # calls without an index that this chunk has opened
         self._spoken: set[int] = set()  # numbers of the calls that had an entry in this chunk
+        self._filled: set[int] = set()  # numbers of the calls without a name that have input
 
     def begin(self, entries: int) -> None:
         """Begin a chunk with this many entries."""
@@ -158,7 +159,9 @@ class CallNumbers:
         if found is not None and name and not self._names[number].text:
             message = f"expected the name in a call's first delta, got {name!r} later"
             problems.append(("late_name", message))
-        problem = self._names[number].take(name, has_input=has_input)
+        problem = self._names[number].take(name, has_input=has_input or number in self._filled)
+        if has_input and not self._names[number].text:
+            self._filled.add(number)
         if problem is not None:
             problems.append(problem)
         self._position += 1

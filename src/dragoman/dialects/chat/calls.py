@@ -229,8 +229,10 @@ class CallTrack:
         call.fill(entry)
 
     def _take_late(self, entry: CallEntry, call: ChoiceCall) -> None:
-        text = entry.text.strip()
-        if entry.value is None and text in ("", call.open.text().strip()):
+        text = entry.text
+        ended = call.open.ended
+        is_repeated = not text.strip() or (ended is not None and ended.is_same(text))
+        if entry.value is None and is_repeated:
             # Blanks, or the whole input again: some servers repeat everything in each delta.
             return
         message = f"expected nothing more for call {call.call_id!r}, got {entry.text[:40]!r}"
@@ -274,6 +276,7 @@ class CallTrack:
         if not call.name.text:
             name = self._parts.find_name(call.settle(), call.number)
             if name is None:
+                call.open.header = replace(call.open.header, call_id=call.call_id)
                 call.open.drop(is_fault=must_name)
                 return False
             self._parts.report(

@@ -25,11 +25,13 @@ from dragoman.core.fields import (
     join_object,
     read_fragment,
     read_items,
+    read_list,
     read_present,
 )
 from dragoman.core.finish import settle_finish
 from dragoman.core.fold import join_logprobs
-from dragoman.core.open_parts import OpenMedia, OpenPart, OpenReasoning, OpenText, Parts
+from dragoman.core.open_parts import OpenPart, OpenReasoning, OpenText, Parts
+from dragoman.core.open_wholes import OpenMedia
 from dragoman.dialects.chat.calls import CallTrack
 from dragoman.dialects.chat.content import read_annotation, read_part, read_sealed
 from dragoman.dialects.chat.entries import legacy_entry, read_entry, usual_entry
@@ -214,7 +216,10 @@ class ChoiceTrack:
 
     def _read_calls(self, delta: Mapping[str, Raw], wire_index: int, *, is_whole: bool) -> None:
         entries = [legacy_entry(delta["function_call"])] if "function_call" in delta else []
-        for raw in expect_items(delta.get("tool_calls"), "tool_calls"):
+        listed = expect_items(delta.get("tool_calls"), "tool_calls")
+        if len(listed) < len(read_list(delta.get("tool_calls")) or ()):
+            self._parts.report("null_call", "expected a call in each entry of tool_calls, got null")
+        for raw in listed:
             try:
                 entries.append(read_entry(raw))
             except MalformedJson as error:

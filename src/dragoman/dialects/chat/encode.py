@@ -171,6 +171,8 @@ class ChunkWriter:
             refuse(event, f"part {event.part} is no open reasoning")
         section = (event.channel, event.index)
         text = event.text
+        if not text:
+            return b""  # the beginning of an entry: its first text follows the separator
         if section != part.section:
             if part.section is not None:
                 self._book.note("reasoning_sections", part.where)

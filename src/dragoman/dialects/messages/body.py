@@ -16,6 +16,7 @@ from dragoman._json import FAST_FAILURES, Raw, as_object, dumps_document, is_str
 from dragoman.core.fields import (
     Fields,
     expect_text,
+    first_byte,
     is_object,
     is_present,
     own_fields,
@@ -29,6 +30,7 @@ from dragoman.core.finish import settle_finish
 from dragoman.core.fold import settled_parts, unfold
 from dragoman.core.ids import Minter
 from dragoman.core.losses import LossBook
+from dragoman.core.open_parts import nameless_notice
 from dragoman.core.schemas import resolve_name
 from dragoman.core.store_notes import AnswerEnd, open_call_ids
 from dragoman.dialects.codec import DecodeContext, EncodeContext
@@ -59,6 +61,7 @@ from dragoman.dialects.messages.wire import (
     INVALID_KEY,
     MAPPED_FIELDS,
     STOP_REASONS,
+    ToolUseBlock,
     TypedBody,
     WrittenBody,
     WrittenCall,
@@ -66,7 +69,7 @@ from dragoman.dialects.messages.wire import (
 )
 from dragoman.dialects.stream_decoder import Step
 from dragoman.errors import MalformedJson
-from dragoman.model.events import Event, Failed, Started
+from dragoman.model.events import Event, Failed, PartStarted, Started
 from dragoman.model.outcome import Choice, ErrorInfo, FinishReason, Outcome, Problem
 from dragoman.model.parts import Call, Extra, Part, Refusal, Text
 from dragoman.sse import is_utf8
@@ -97,8 +100,9 @@ def read_typed(data: bytes) -> Outcome | None:
         parts.append(part)
         if type(part) is Call:
             has_calls = True
-            # The input must be an object; any other input is left to `read_body`.
-            is_whole = part.input.startswith("{") and is_strict(part.input)
+            # The input must be an object; any other input is left to `read_body`, also an object in a string.
+            is_object_itself = isinstance(block, ToolUseBlock) and first_byte(block.input) == b"{"
+            is_whole = is_object_itself and is_strict(part.input)
             if not part.call_id or not part.name or not is_whole:
                 return None
     rest = without(present(fields), _KNOWN)
@@ -200,6 +204,9 @@ class _BodyReader:
         blocks = [read_object(entry) for entry in content]
         for block in blocks:
             check_block(block)
+            if read_text(block.get("input")):
+                name = read_text(block.get("name"))
+                self._note("string_input", f"expected an object as input of {name!r}, got a string")
         return self._message(fields, list(map(part_from_block, blocks, content)))
 
     def _message(self, fields: Fields, content: Sequence[Part]) -> tuple[Event, ...]:
@@ -208,7 +215,9 @@ class _BodyReader:
         response_id = read_text(fields.get("id")) or ""
         mint = Minter(self._context.seed or response_id)
         parts: list[Part] = []
-        is_nameless = False
+        dropped: list[
+            tuple[int, Call]
+        ] = []  # calls without a name, with the number of parts before them
         for part in content:
             if isinstance(part, Call):
                 is_last = len(parts) == len(content) - 1
@@ -216,18 +225,18 @@ class _BodyReader:
                 calls = sum(isinstance(each, Call) for each in parts)
                 call = self._call(part, mint, calls, is_cut=is_cut)
                 if call is None:
-                    is_nameless = True
+                    dropped.append((len(parts), part))
                     continue
                 parts.append(call)
             else:
                 parts.append(part)
-        if is_nameless:
+        if dropped:
             message = "expected a name for every call, got a call without a name that fits no tool"
             error = ErrorInfo(kind="protocol", message=message)
             outcome = Outcome(
                 response_id=response_id, choices=(Choice(parts=tuple(parts)),), error=error
             )
-            return unfold(outcome)
+            return _with_notices(unfold(outcome), dropped)
         return self._events(fields, parts, native)
 
     def _call(self, call: Call, mint: Minter, position: int, *, is_cut: bool) -> Call | None:
@@ -364,3 +373,20 @@ def _why_failed(outcome: Outcome) -> ErrorInfo | None:
     if any(choice.index == 0 and choice.finish == "error" for choice in outcome.choices):
         return ErrorInfo(kind="upstream", message="the upstream ended with an error")
     return None
+
+
+def _with_notices(
+    events: Sequence[Event], dropped: Sequence[tuple[int, Call]]
+) -> tuple[Event, ...]:
+    """Return the events with a notice in the place of each call that has no name."""
+    found: list[Event] = []
+    left = list(dropped)
+    for event in events:
+        place = event.part if isinstance(event, PartStarted) else None
+        if isinstance(event, Failed):
+            place = len(events)
+        while left and place is not None and left[0][0] <= place:
+            call = left.pop(0)[1]
+            found.append(nameless_notice(call.call_id, call.input))
+        found.append(event)
+    return tuple(found)

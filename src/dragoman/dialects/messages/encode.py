@@ -174,6 +174,8 @@ class BlockWriter:
         if not self._is_mine(event.part):
             return b""
         text = event.text
+        if not text:
+            return b""  # the beginning of an entry: its first text follows the separator
         if self._thought != _NO_THOUGHT:
             self._book.note("reasoning_entries", self._where)
             text = REASONING_JOIN + text

@@ -24,7 +24,8 @@ from dragoman.core.fields import (
     source_text,
     without,
 )
-from dragoman.core.open_parts import OpenCall, OpenReasoning, OpenText, OpenWhole, Parts
+from dragoman.core.open_parts import OpenCall, OpenReasoning, OpenText, Parts
+from dragoman.core.open_wholes import OpenWhole
 from dragoman.core.seals import seals_from_signature
 from dragoman.dialects.messages.blocks import annotation_from_citation, part_from_block, type_of
 from dragoman.dialects.messages.wire import (
@@ -81,7 +82,8 @@ class _Block:
         if isinstance(self.open, OpenWhole) and isinstance(self.open.value, Opaque):
             self.is_merged = True
             changed = {key: value for key, value in delta.items() if is_present(value)}
-            self.fields = {**self.fields, **changed, "type": self.fields["type"]}
+            changed.pop("type", None)  # of the delta, not of the block
+            self.fields = {**self.fields, **changed}
 
     def end_other(self, *, is_closed: bool) -> None:
         """End a block that is not a call."""
@@ -330,8 +332,8 @@ class OpenBlocks:
 
     def _complete(self, call: OpenCall) -> None:
         """End a call that the protocol closed and no limit cut."""
+        text = call.settle()
         call.end("completed")
-        text = call.text()
         if is_strict(text) and not text.lstrip().startswith("{"):
             message = f"expected an object as input of call {call.header.call_id}"
             self._note("invalid_arguments", message)

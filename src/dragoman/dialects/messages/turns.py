@@ -512,7 +512,7 @@ def _begins_with_thinking(turn: Turn) -> bool:
         if isinstance(part, Reasoning):
             if split_family(part.seals, "anthropic")[0]:
                 return True
-        elif not (isinstance(part, Text | Refusal) and is_blank(part.text)):
+        elif not (isinstance(part, (Text, Refusal)) and is_blank(part.text)):
             return False
     return False
 

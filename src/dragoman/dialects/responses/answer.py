@@ -7,6 +7,9 @@ from msgspec import Struct
 from dragoman._json import FAST_FAILURES, Raw
 from dragoman.core.fields import (
     Fields,
+    expect_int,
+    expect_object,
+    expect_text,
     extra_of,
     is_present,
     read_bool,
@@ -24,6 +27,7 @@ from dragoman.dialects.responses.wire import (
     RUNNING_STATUSES,
     decode_usage,
 )
+from dragoman.errors import MalformedJson
 from dragoman.model.events import Started
 from dragoman.model.outcome import FinishReason, Limits, LimitWindow, Usage
 from dragoman.model.parts import Extra
@@ -31,15 +35,12 @@ from dragoman.model.parts import Extra
 LIMITS_EVENT = "codex.rate_limits"
 _USUAL_LIMIT = "codex"
 _NOT_EARLY = RESPONSE_FIELDS | LATE_FIELDS
-_USAGE_FIELDS = frozenset(
-    {
-        "input_tokens",
-        "input_tokens_details",
-        "output_tokens",
-        "output_tokens_details",
-        "total_tokens",
-    }
-)
+_COUNTS = ("input_tokens", "output_tokens", "total_tokens")
+_DETAIL_COUNTS = {
+    "input_tokens_details": ("cached_tokens", "cache_write_tokens", "audio_tokens"),
+    "output_tokens_details": ("reasoning_tokens", "audio_tokens"),
+}
+_USAGE_FIELDS = frozenset({*_COUNTS, *_DETAIL_COUNTS})
 
 
 def read_started(fields: Fields) -> Started:
@@ -68,6 +69,29 @@ def read_end(fields: Fields, started: Extra | None) -> Extra | None:
         and (is_present(value) if key in LATE_FIELDS else known.get(key) != value)
     }
     return Extra("responses", news) if news else None
+
+
+def check_end(fields: Fields, event: str) -> None:
+    """Check the response object of a stream's last event. Codex and the SDKs take the id and the usage from it.
+
+    Raises:
+        MalformedJson: it has no id, or its usage is not one. Counts may be absent.
+    """
+    if not expect_text(fields.get("id"), f"the id in {event}"):
+        raise MalformedJson(f"expected a response with an id in {event}, got none")
+    usage = fields.get("usage")
+    if usage is None or not is_present(usage):
+        return
+    try:
+        decode_usage(usage)
+    except FAST_FAILURES:
+        counts = expect_object(usage, "usage")
+        for key in _COUNTS:
+            expect_int(counts.get(key), f"usage.{key}")
+        for key, names in _DETAIL_COUNTS.items():
+            details = expect_object(counts.get(key), f"usage.{key}")
+            for name in names:
+                expect_int(details.get(name), f"usage.{key}.{name}")
 
 
 class Finish(Struct, frozen=True):
@@ -134,9 +158,9 @@ def _read_odd_usage(value: Raw) -> Usage | None:
     outputs = read_object(fields.get("output_tokens_details"))
     rest = without(fields, _USAGE_FIELDS)
     # Details with other fields than these counts are kept whole.
-    if without(inputs, ("cached_tokens", "cache_write_tokens", "audio_tokens")):
+    if without(inputs, _DETAIL_COUNTS["input_tokens_details"]):
         rest["input_tokens_details"] = fields["input_tokens_details"]
-    if without(outputs, ("reasoning_tokens", "audio_tokens")):
+    if without(outputs, _DETAIL_COUNTS["output_tokens_details"]):
         rest["output_tokens_details"] = fields["output_tokens_details"]
     return Usage(
         input=read_int(fields.get("input_tokens")),

@@ -139,6 +139,7 @@ def _is_regular(call: RegularCall) -> bool:
         and call.call_id != ""
         and call.name != ""
         and is_strict(call.arguments)
+        and call.arguments[:1] != '"'  # it may be an object in a JSON string
     )
 
 

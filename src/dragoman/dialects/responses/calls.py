@@ -2,15 +2,23 @@
 
 A call may be an item of its own, stand inside a message (backends behind reverse proxies), or be implied by the first
 fragment of its input. Names and ids are set once: the first that is not empty wins.
+
+Some backends finish an item before its arguments have come, with no more than the names and ids of its calls. Such a call
+waits for its arguments: each `.done` event closes one call, in the order of the item's content. If the arguments never
+come, the call is incomplete and the answer fails.
 """
+
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
 from dragoman._json import Raw
+from dragoman.core.call_input import input_key, is_same_input
 from dragoman.core.fields import Fields, first_byte, read_text
-from dragoman.core.open_parts import OpenCall, Parts, is_same_input
+from dragoman.core.open_parts import OpenCall, Parts
 from dragoman.dialects.responses.items import (
     find_call_id,
+    find_input,
     find_name,
     read_call,
     read_function_like,
@@ -45,6 +53,8 @@ class OutputCalls:
         self._open: ItemCall | None = None
         self._complete: dict[str, None] = {}  # ids of the client's calls that are complete
         self._answered: set[str] = set()
+        self.is_final = False  # the final output is being read, so no call can wait for more
+        self.has_gap = False  # events are missing
 
     @property
     def has_waiting(self) -> bool:
@@ -83,15 +93,35 @@ class OutputCalls:
             call = last
         else:
             call = self._add(item, replace(said, input="", status="in_progress"), "function_call")
+            call.lacks_input = find_input(fields)[0] is None
+            item.active = None
+            self._items.read_fully(item)
         call.open.early = said.input
         self._announce(item, call)
 
-    def current(self, item: Item, item_type: str) -> ItemCall:
-        """Return the call that an item's input belongs to: the last that is not closed, or a new call without a name."""
-        for call in reversed(item.calls):
-            if not call.closed and not call.open.has_ended:
+    def is_parallel(self, item: Item) -> bool:
+        """Whether the next piece of an item's input may belong to one of several calls."""
+        return sum(not call.had_done for call in item.calls) > 1
+
+    def current(self, item: Item, item_type: str, fields: Fields) -> ItemCall:
+        """Return the call that a piece of an item's input belongs to.
+
+        In this order: the call that the event names; the call that took input last; the first call of the item that has no
+        input yet, or that ended with its item and whose `.done` event is due; a new call without a name.
+        """
+        waiting = [call for call in item.calls if not call.had_done]
+        call_id = find_call_id(fields) if len(waiting) > 1 else ""
+        for call in waiting:
+            if call_id and call.open.header.call_id == call_id:
                 return call
-        if item.calls and item.type != "message":
+        if item.active is not None and not item.active.had_done:
+            return item.active
+        for call in waiting:
+            if call.open.has_ended or not call.open.has_input:
+                return call
+        if waiting:
+            return waiting[-1]
+        if item.calls and item.announced and item.type != "message":
             return item.calls[-1]
         spec = CALL_ITEMS[item_type]
         header = Call(
@@ -121,11 +151,27 @@ class OutputCalls:
             self._announce(item, call)
 
     def close_input(self, item: Item, call: ItemCall, text: str) -> None:
-        """Handle `function_call_arguments.done` and its like. A call inside a message has no other end."""
+        """Handle `function_call_arguments.done` and its like. A call inside a message, or of a finished item, has no other end."""
+        is_ordered = (
+            item.type == "message" or not item.announced
+        )  # only the order says which call it is
+        is_other = is_ordered and _is_other(call.open.text(), text)
         self._complete_input(call, text)
-        call.closed = True
-        if item.type == "message" and call.open.is_announced:
-            self.end(call, "completed", None)
+        if is_other or (self.has_gap and len(item.calls) > 1):
+            call.lacks_events = True  # this may be the input of another call
+        call.closed = call.had_done = True
+        item.active = None
+        if call.open.is_announced and (item.type == "message" or call.finished is not None):
+            self.end(call, "completed", call.finished)
+
+    def close_late(self, call: ItemCall, text: str) -> None:
+        """Compare the input of an ended call with the events of that input that came after its end."""
+        late = "".join(call.late)
+        whole = text or ("" if input_key(late) == call.rest else late)
+        call.late.clear()
+        call.had_done = True
+        if whole and call.open.header.executor == "client":
+            self._compare_whole(call, whole, "after its end")
 
     def finish(self, item: Item, raw_item: Raw, fields: Fields, status: PartStatus) -> None:
         """End the call of a finished item."""
@@ -134,16 +180,37 @@ class OutputCalls:
         if spec.form == "text" and value is not None and first_byte(value) in (b"{", b"["):
             message = f"expected {spec.field} as a string, got JSON of another type"
             self._parts.report("object_input", message)
-        self._finish(item, item.calls[0], self._read(item, raw_item, fields), status)
+        call = item.calls[0]
+        call.lacks_input = find_input(fields)[0] is None
+        self._finish(item, call, self._read(item, raw_item, fields), status)
 
-    def finish_inner(self, item: Item, number: int, fields: Fields) -> None:
-        """End the n-th call inside a message."""
+    def match_inner(self, item: Item, entries: Sequence[Fields]) -> list[ItemCall | None]:
+        """Return the calls that are the entries of a finished item's content: by id, else by order; None for a new call."""
+        ids = [find_call_id(entry) or read_text(entry.get("id")) or "" for entry in entries]
+        known = {call.open.header.call_id: call for call in item.calls if call.open.header.call_id}
+        others = iter([call for call in item.calls if call.open.header.call_id not in ids])
+        return [known.pop(call_id, None) or next(others, None) for call_id in ids]
+
+    def finish_inner(
+        self, item: Item, call: ItemCall | None, fields: Fields, *, is_only: bool
+    ) -> None:
+        """End a call that is an entry of a finished item's content, or let it wait for its arguments.
+
+        is_only: the content has no other call.
+        """
         said = read_function_like(fields, item.id)
-        if number < len(item.calls):
-            call = item.calls[number]
-        else:
+        if call is None:
             call = self._add(item, replace(said, input="", status="in_progress"), "function_call")
-        self._finish(item, call, said, "completed")
+        call.lacks_input = find_input(fields)[0] is None
+        if self.has_gap and call.had_done and not is_only:
+            call.lacks_events = True
+        self._finish(item, call, said, "completed", placeholder="{}")
+
+    def finish_rest(self, item: Item, status: PartStatus) -> None:
+        """End the calls of a finished item that its content does not repeat."""
+        for call in item.calls:
+            if call.open.is_announced and not call.open.has_ended and call.finished is None:
+                self._finish(item, call, call.open.header, status)
 
     def end(self, call: ItemCall, status: PartStatus, value: Call | None) -> None:
         if call.lacks_events and status == "completed":
@@ -162,23 +229,40 @@ class OutputCalls:
         if call.closed and not is_failure:
             status = "completed"
         if not call.open.header.name and not is_failure:
+            if _repeats(item, call):
+                call.open.forget(
+                    "repeated_call", "expected a call's arguments once, got them again"
+                )
+                return
             self._find_name(call)
         self._announce(item, call)
-        if call.open.is_announced:
-            self.end(call, status, None)
-        else:
+        if not call.open.is_announced:
             call.open.drop(is_fault=status == "completed")
+            return
+        if status == "completed" and call.lacks_input and not call.open.has_input:
+            status = "incomplete"
+            fault = f"expected the arguments of the call of {call.open.header.name!r}, got none"
+            self._parts.fault = fault
+            self._parts.report("missing_input", fault)
+        self.end(call, status, call.finished)
 
     def compare_input(self, call: ItemCall, fields: Fields) -> None:
         """Compare an ended call with its repetition at the end of the answer."""
         said = read_text(fields.get("arguments")) or read_text(fields.get("input"))
-        name, text = call.open.header.name, call.open.text()
-        if said and said != text:
-            if not is_same_input(said, text):
-                fault = f"expected one input of the call of {name!r}, got another at the end of the answer"
-                self._parts.fault = fault
-            message = f"expected the input of {name!r} as streamed, got another at the end"
-            self._parts.report("input_disagrees", message)
+        if said and call.open.has_ended:
+            self._compare_whole(call, said, "at the end of the answer")
+
+    def _compare_whole(self, call: ItemCall, said: str, when: str) -> None:
+        """Report an input that differs from the one that was emitted; fail if it differs in more than its formatting."""
+        name, ended = call.open.header.name, call.open.ended
+        if ended is not None and not ended.is_equal(said):
+            if not ended.is_same(said):
+                self._parts.fault = (
+                    f"expected one input of the call of {name!r}, got another {when}"
+                )
+            self._parts.report(
+                "input_disagrees", f"expected the input of {name!r} as emitted, got another {when}"
+            )
 
     def _read(self, item: Item, raw_item: Raw, fields: Fields) -> Call:
         call = read_regular_call(raw_item) if item.type == "function_call" else None
@@ -226,20 +310,50 @@ class OutputCalls:
             )
         self._open = call
         call.open.announce()
-        if call.wire is not None:
+        if call.wire is not None and item.type != "message":
+            # Which call of a message the next delta belongs to is decided when it comes.
             self._items.stream(item, item.id, call.open, call.wire)
 
-    def _finish(self, item: Item, call: ItemCall, said: Call, status: PartStatus) -> None:
+    def _finish(
+        self, item: Item, call: ItemCall, said: Call, status: PartStatus, placeholder: str = ""
+    ) -> None:
+        """End a call with its item. `placeholder`: an input that may stand for arguments that are still to come."""
         self._compare(call, said)
         if call.open.has_ended:
             return
         if not call.open.is_announced:
             call.open.header = _merged(call.open.header, said)
         self._announce(item, call)
+        if status == "completed" and self._waits(call, said, placeholder):
+            return
+        streamed = len(call.open.text()) if call.open.has_input else 0
         self._complete_input(call, said.input)
+        if not call.had_done and call.wire is not None:
+            call.rest = input_key(call.open.text()[streamed:])
         call.closed = status == "completed"
         if call.open.is_announced:
             self.end(call, status, said)
+
+    def _waits(self, call: ItemCall, said: Call, placeholder: str) -> bool:
+        """Whether a call of a finished item waits for its arguments: neither the item nor any event has them complete."""
+        is_waiting = call.finished is not None
+        given = said.input.strip()
+        if (
+            (given and given != placeholder)
+            or call.had_done
+            or (self.is_final and not is_waiting)
+            or said.kind not in ("function", "custom")
+            or said.executor != "client"
+            or (call.open.is_announced and call.open.is_object())
+        ):
+            return False
+        if not is_waiting:
+            call.open.early = call.open.early or said.input
+            self._items.report_in_stream(
+                "early_end", f"expected the arguments of {said.name!r} before the end of its item"
+            )
+        call.finished = said
+        return True
 
     def _compare(self, call: ItemCall, said: Call) -> None:
         header = call.open.header
@@ -270,6 +384,17 @@ class OutputCalls:
             )
         call.open.complete(text)
         call.lacks_events = call.lacks_events and not text
+
+
+def _repeats(item: Item, call: ItemCall) -> bool:
+    """Return whether a call without a name has the input of another call of its item: events that were sent twice."""
+    others = [other for other in item.calls if other is not call and other.open.header.name]
+    return any(other.open.key == call.open.key for other in others)
+
+
+def _is_other(streamed: str, whole: str) -> bool:
+    """Return whether the whole input is another input than the deltas were."""
+    return bool(whole) and not whole.startswith(streamed) and not is_same_input(streamed, whole)
 
 
 def _merged(known: Call, said: Call) -> Call:

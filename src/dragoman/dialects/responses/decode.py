@@ -32,6 +32,7 @@ from dragoman.core.open_parts import (
 from dragoman.dialects.codec import DecodeContext
 from dragoman.dialects.responses.answer import (
     LIMITS_EVENT,
+    check_end,
     read_end,
     read_finish,
     read_limits,
@@ -303,6 +304,7 @@ class ResponsesReader:
         elif name == "response.failed" or read_text(response.get("status")) == "failed":
             self._take_failure(response)
         else:
+            check_end(response, name)
             self._start(response, is_regular=False)
             self._finish(response, name)
 

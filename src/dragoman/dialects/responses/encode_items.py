@@ -288,6 +288,8 @@ class ReasoningStream:
         if template is None:
             out = self._write(self._close_entry()) + self._write([self._open_entry(key)])
             template = self._templates[key]
+        if not event.text:
+            return out
         self._pieces[key].append(event.text)
         return out + self._state.events.delta(template, event.text)
 

@@ -240,22 +240,21 @@ def _input_delta(kind: str, output: OutputReader, fields: Fields) -> bool:
     if text is None:
         raise MalformedJson("expected a delta, got none")
     item = _find_or_imply(output, fields, _owners(kind), kind)
-    call = output.calls.current(item, kind)
+    call = output.calls.current(item, kind, fields)
     if call.open.has_ended:
+        call.late.append(text)
         return _note_late(output, item)
     output.calls.identify(item, call, fields)
     call.open.add(text)
-    if call.wire is not None:
+    item.active = call
+    if call.wire is not None and (len(item.calls) == 1 or not output.calls.is_parallel(item)):
         output.items.stream(item, read_text(fields.get("item_id")), call.open, call.wire)
     return True
 
 
 def _input_done(kind: str, key: str, output: OutputReader, fields: Fields) -> bool:
     item = _find_or_imply(output, fields, _owners(kind), kind)
-    call = output.calls.current(item, kind)
-    if call.open.has_ended:
-        return True
-    output.calls.identify(item, call, fields)
+    call = output.calls.current(item, kind, fields)
     value = fields.get(key)
     check_input(value, key)
     text = read_text(fields.get(key))
@@ -263,7 +262,11 @@ def _input_done(kind: str, key: str, output: OutputReader, fields: Fields) -> bo
         message = f"expected {key} as a string, got JSON of another type"
         output.parts.report("object_input", message)
         text = source_text(value)
-    output.calls.close_input(item, call, text or "")
+    if call.open.has_ended:
+        output.calls.close_late(call, text or "")
+    else:
+        output.calls.identify(item, call, fields)
+        output.calls.close_input(item, call, text or "")
     return True
 
 

@@ -5,41 +5,62 @@ out the announcement, the id or the index, use one id in the announcement and an
 or repeat the whole output at the end under new ids. The rules, in order:
 
 1. by id, if an item of a fitting type has it;
-2. by index, if the item there fits and is not finished. An item of another type is not used: servers reuse indices;
-3. with neither id nor index: the last unfinished item that fits.
+2. by index, if the item there fits and may take more input. An item of another type is not used: servers reuse indices;
+3. with neither id nor index: the last item that fits and may take more input.
 
 If no rule finds an item, the event implies a new one. An item keeps the first id it had.
 """
 
 from collections.abc import Collection, Iterator
 
+from dragoman.core.call_input import input_key
 from dragoman.core.fields import Fields, read_text
 from dragoman.core.open_parts import (
     OpenCall,
     OpenReasoning,
     OpenText,
-    OpenWhole,
     Problems,
 )
+from dragoman.core.open_wholes import OpenWhole
 from dragoman.dialects.responses.items import find_call_id, find_name
 from dragoman.dialects.responses.wire import Delta
-from dragoman.model.parts import Extra
+from dragoman.model.parts import Call, Extra
 
 
 class ItemCall:
     """A call of an item.
 
     wire: the type of the input's deltas, if the input streams. closed: an event said that the input is complete.
-    lacks_events: events are missing, and no later event has repeated the input. streams: deltas of the input are expected.
+    had_done: the `.done` event of the input came. finished: the call as its item's end has it, if the item ended before the
+    input. lacks_input: nothing on the wire has said yet what the input is, not even that it is empty. rest: the
+    `input_key` of what deltas may still bring when the call has ended with its item; late: those deltas. lacks_events: events are missing, and no later event has repeated the input.
+    streams: deltas of the input are expected.
     """
 
-    __slots__ = ("closed", "lacks_events", "open", "position", "streams", "wire")
+    __slots__ = (
+        "closed",
+        "finished",
+        "had_done",
+        "lacks_events",
+        "lacks_input",
+        "late",
+        "open",
+        "position",
+        "rest",
+        "streams",
+        "wire",
+    )
 
     def __init__(self, call: OpenCall, wire: type[Delta] | None, position: int) -> None:
         self.open = call
         self.wire = wire
         self.position = position
         self.closed = False
+        self.had_done = False
+        self.finished: Call | None = None
+        self.lacks_input = False
+        self.rest: str | bytes = ""
+        self.late: list[str] = []
         self.lacks_events = False
         self.streams = True
 
@@ -47,10 +68,12 @@ class ItemCall:
 class Item:
     """A native item and its parts. `announced` by `output_item.added`, `done` by `output_item.done`.
 
-    is_shared: another unfinished item has the same id, and only the index distinguishes the two.
+    active: the call that took input last, until its input is closed or another call of the item begins. is_shared:
+    another unfinished item has the same id, and only the index distinguishes the two.
     """
 
     __slots__ = (
+        "active",
         "announced",
         "calls",
         "done",
@@ -73,11 +96,17 @@ class Item:
         self.done = False
         self.matched = False
         self.is_shared = False
+        self.active: ItemCall | None = None
         self.extra: Extra | None = None
         self.texts: dict[int, OpenText] = {}
         self.calls: list[ItemCall] = []
         self.reasoning: OpenReasoning | None = None
         self.whole: OpenWhole | None = None
+
+    @property
+    def takes_input(self) -> bool:
+        """Whether more input may come: the item is not finished, or one of its calls still waits for its arguments."""
+        return not self.done or any(not call.had_done for call in self.calls)
 
     @property
     def is_empty(self) -> bool:
@@ -101,7 +130,7 @@ class OpenItems:
         self._by_id: dict[str, Item] = {}
         self._by_index: dict[int, Item] = {}
         self._problems = problems
-        self._by_call: dict[tuple[str, str, str], Item] | None = None
+        self._by_call: dict[tuple[str, str, str | bytes], Item] | None = None
         self._noted: set[tuple[str, int]] = set()
 
     def stream(
@@ -115,6 +144,13 @@ class OpenItems:
         """Route the next delta with this id to this part, unless items share the id."""
         if not item.is_shared:
             self.streaming[item_id or item.id] = (wire, part, index)
+
+    def read_fully(self, item: Item) -> None:
+        """Read the next deltas of an item's calls field by field: which call one belongs to is no longer certain."""
+        opened = [call.open for call in item.calls]
+        for item_id, (_, part, _) in tuple(self.streaming.items()):
+            if part in opened:
+                del self.streaming[item_id]
 
     def report_in_stream(self, kind: str, message: str) -> None:
         """Report a problem that only a stream can have."""
@@ -135,7 +171,7 @@ class OpenItems:
             return item
         if index is not None:
             item = self._by_index.get(index)
-            if item is None or item.type not in types or item.done:
+            if item is None or item.type not in types or not item.takes_input:
                 return None
             if not by_index:
                 self._reconcile(item, item_id)
@@ -143,7 +179,7 @@ class OpenItems:
         if item_id is not None:
             return None
         item = next(
-            (one for one in reversed(self.items) if one.type in types and not one.done), None
+            (one for one in reversed(self.items) if one.type in types and one.takes_input), None
         )
         if item is not None:
             self.note(item, "missing_index", "expected an item_id or an output_index, got neither")
@@ -211,7 +247,7 @@ class OpenItems:
         if at_place is not None and at_place.type == kind:
             yield at_place
         # Some final outputs omit items and give new ids: a repeated call must not run twice.
-        yield calls.get((kind, find_name(fields), _said(fields)))
+        yield calls.get((kind, find_name(fields), input_key(_said(fields))))
 
     def note(self, item: Item, kind: str, message: str) -> None:
         """Report a problem once for each item."""
@@ -229,7 +265,7 @@ class OpenItems:
             return other if other is not None and other.id == item_id else item
         return item
 
-    def _index_calls(self) -> dict[tuple[str, str, str], Item]:
+    def _index_calls(self) -> dict[tuple[str, str, str | bytes], Item]:
         """Return the items by the ids and by the contents of their calls; built once, when the answer ends."""
         if self._by_call is None:
             self._by_call = {}
@@ -237,7 +273,7 @@ class OpenItems:
                 for call in item.calls:
                     header = call.open.header
                     self._by_call.setdefault(("", header.call_id, ""), item)
-                    self._by_call.setdefault((item.type, header.name, call.open.text()), item)
+                    self._by_call.setdefault((item.type, header.name, call.open.key), item)
         return self._by_call
 
     def _reconcile(self, item: Item, item_id: str | None) -> None:

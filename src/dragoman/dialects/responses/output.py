@@ -13,10 +13,11 @@ from msgspec.structs import replace
 
 from dragoman._json import Raw
 from dragoman.core.fields import Fields, extra_of, read_list, read_object, read_text
-from dragoman.core.open_parts import OpenMedia, OpenReasoning, OpenText, OpenWhole, Parts
+from dragoman.core.open_parts import OpenReasoning, OpenText, Parts
+from dragoman.core.open_wholes import OpenMedia, OpenWhole
 from dragoman.dialects.responses.calls import OutputCalls
 from dragoman.dialects.responses.content import read_content
-from dragoman.dialects.responses.items import ItemPart, find_call_id, read_item
+from dragoman.dialects.responses.items import ItemPart, find_call_id, find_name, read_item
 from dragoman.dialects.responses.open_items import Item, OpenItems
 from dragoman.dialects.responses.wire import (
     CALL_ITEMS,
@@ -85,6 +86,7 @@ class OutputReader:
         item = self.items.claim(item_id, index, _compatible(kind)) if kind else None
         if item is not None and item.done:
             self.items.note(item, "repeated_item", f"expected one end of an item, got {kind} again")
+            self._finish_waiting(item, raw_item, fields)
             return
         if item is None or not item.announced:
             message = f"expected output_item.added before the end of {kind or 'an item'}"
@@ -116,7 +118,7 @@ class OutputReader:
         if item.type == "message":
             self._finish_message(item, fields, status)
         elif item.calls:
-            self.calls.finish(item, raw_item, fields, status)
+            self._finish_calls(item, raw_item, fields, status)
         else:
             value = read_item(raw_item, fields, executor="provider")
             if item.reasoning is not None and not item.reasoning.has_ended:
@@ -124,6 +126,19 @@ class OutputReader:
                 item.reasoning.end(status, known)
             if item.whole is not None and not item.whole.has_ended:
                 self._end_whole(item.whole, value, status)
+
+    def _finish_calls(self, item: Item, raw_item: Raw, fields: Fields, status: PartStatus) -> None:
+        inner = _calls_within(fields)
+        if not inner and item.type in CALL_ITEMS:
+            self.calls.finish(item, raw_item, fields, status)
+            return
+        for call, entry in zip(self.calls.match_inner(item, inner), inner, strict=True):
+            self.calls.finish_inner(item, call, entry, is_only=len(inner) == 1)
+
+    def _finish_waiting(self, item: Item, raw_item: Raw, fields: Fields) -> None:
+        """Read a repetition of a finished item: the calls that wait for their arguments may have them now."""
+        if any(call.finished is not None and not call.open.has_ended for call in item.calls):
+            self._finish_calls(item, raw_item, fields, "completed")
 
     def _open(self, item: Item, raw_item: Raw, fields: Fields) -> None:
         if item.type == "message":
@@ -202,12 +217,12 @@ class OutputReader:
 
     def _finish_message(self, item: Item, fields: Fields, status: PartStatus) -> None:
         item.extra = extra_of("responses", fields, MESSAGE_FIELDS) or item.extra
-        inner = 0
+        calls = self.calls.match_inner(item, _calls_within(fields))
+        matches = iter(calls)
         for number, entry in enumerate(read_list(fields.get("content")) or ()):
             part = read_object(entry)
             if read_text(part.get("type")) in FUNCTION_LIKE:
-                self.calls.finish_inner(item, inner, part)
-                inner += 1
+                self.calls.finish_inner(item, next(matches), part, is_only=len(calls) == 1)
                 continue
             value = read_content(entry, part, item_id=item.id, item_extra=item.extra)
             if isinstance(value, (Text, Refusal)):
@@ -218,9 +233,7 @@ class OutputReader:
         for text in item.texts.values():
             if not text.has_ended:
                 text.end(status)
-        for call in item.calls:
-            if call.open.is_announced and not call.open.has_ended:
-                self.calls.end(call, status, None)
+        self.calls.finish_rest(item, status)
 
     def _inspect_text(self, item: Item, value: Text | Refusal, fields: Fields) -> None:
         if isinstance(value, Text) and "annotations" not in fields:
@@ -265,6 +278,7 @@ class OutputReader:
                 "empty_output", "expected the output again at the end, got none"
             )
         streamed = len(self.items.items)
+        self.calls.is_final = True
         for position, entry in enumerate(output):
             fields = read_object(entry)
             item = self.items.match(position, fields) if streamed else None
@@ -282,6 +296,7 @@ class OutputReader:
                     self._note_unfinished(item)
                 self._finish(item, entry, fields, _no_better(item, status))
             else:
+                self._finish_waiting(item, entry, fields)
                 for call in item.calls[:1]:
                     self.calls.compare_input(call, fields)
 
@@ -300,11 +315,14 @@ class OutputReader:
             for call in item.calls:
                 if not call.open.has_ended:
                     self.calls.close(item, call, status, is_failure=is_failure)
+                elif call.late and not is_failure:
+                    self.calls.close_late(call, "")
         if self._sound is not None and not self._sound.has_ended:
             self._sound.end(status)
 
     def note_gap(self) -> None:
         """Note that events are missing. An open call's input is complete only if a later event repeats it."""
+        self.calls.has_gap = True
         for item in self.items.items:
             for call in item.calls:
                 is_client = call.open.header.executor == "client"
@@ -324,16 +342,20 @@ class OutputReader:
 
 
 def _kind(fields: Fields) -> str:
-    """Return an item's type: the four names of a call are one type, and an unknown item that holds calls is a message."""
+    """Return an item's type: the four names of a call are one type, and an item that only holds calls is a message."""
     kind = read_text(fields.get("type")) or ""
-    if kind in FUNCTION_LIKE:
-        return "function_call"
-    if kind in _KNOWN_ITEMS:
-        return kind
-    entries = read_list(fields.get("content")) or ()
-    if any(read_text(read_object(entry).get("type")) in FUNCTION_LIKE for entry in entries):
+    is_call = kind in FUNCTION_LIKE
+    if (is_call and find_name(fields)) or (kind in _KNOWN_ITEMS and not is_call):
+        return kind if not is_call else "function_call"
+    if _calls_within(fields):
         return "message"
-    return kind
+    return "function_call" if is_call else kind
+
+
+def _calls_within(fields: Fields) -> list[Fields]:
+    """Return the calls in an item's content."""
+    entries = map(read_object, read_list(fields.get("content")) or ())
+    return [entry for entry in entries if read_text(entry.get("type")) in FUNCTION_LIKE]
 
 
 def _compatible(kind: str) -> frozenset[str]:

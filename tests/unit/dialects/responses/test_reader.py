@@ -118,9 +118,11 @@ def test_reasoning_has_summary_content_and_seal() -> None:
     seal = Seal("encrypted", "gAAA")
     assert events[1:-2] == [
         PartStarted(0, Reasoning(status="in_progress", item_id="rs_1")),
+        ReasoningDelta(0, ""),
         ReasoningDelta(0, "a"),
         ReasoningDelta(0, "b"),
         ReasoningDelta(0, "c", "summary", 1),
+        ReasoningDelta(0, "", "content"),
         ReasoningDelta(0, "de", "content"),
         ReasoningDelta(0, "ep", "content"),
         SealAdded(0, seal),

@@ -7,8 +7,11 @@ import pytest
 from dragoman._json import Raw
 from dragoman.core.fold import fold
 from dragoman.core.grammar import is_grammatical
+from dragoman.dialects.codec import DecodeContext, EncodeContext
+from dragoman.dialects.relay import StreamRelay
 from dragoman.dialects.responses import ResponsesReader
 from dragoman.dialects.stream_decoder import StreamDecoder
+from dragoman.dialects.translate import StreamTranslator, make_decoder
 from dragoman.errors import MalformedJson
 from dragoman.model.events import (
     Completed,
@@ -28,6 +31,7 @@ from responses_help import (
     Json,
     added,
     args_delta,
+    args_done,
     calls_in,
     completed,
     created,
@@ -597,3 +601,67 @@ def test_call_with_half_of_a_character_is_never_complete(pieces: tuple[str, ...]
     events, _ = read([created(), added(OPEN), *deltas, completed([])])
     assert [status for _, status in statuses(events)] == ["incomplete"]
     assert isinstance(events[-1], Failed)
+
+
+BAD_ENDS: dict[str, Json] = {
+    "no response": {},
+    "null": {"response": None},
+    "a string": {"response": "resp_1"},
+    "no id": {"response": {"status": "completed", "output": []}},
+    "an empty id": {"response": {"id": "", "status": "completed", "output": []}},
+    "an id that is a number": {"response": {"id": 7, "output": []}},
+    "usage that is text": {"response": {"id": "resp_1", "output": [], "usage": "12"}},
+    "a count that is text": {
+        "response": {"id": "resp_1", "output": [], "usage": {"input_tokens": "many"}}
+    },
+    "details that are text": {
+        "response": {"id": "resp_1", "output": [], "usage": {"input_tokens_details": "x"}}
+    },
+    "a detail that is text": {
+        "response": {
+            "id": "resp_1",
+            "output": [],
+            "usage": {"output_tokens_details": {"reasoning_tokens": "x"}},
+        }
+    },
+}
+
+
+@pytest.mark.parametrize("name", ["response.completed", "response.incomplete", "response.done"])
+@pytest.mark.parametrize("end", BAD_ENDS.values(), ids=BAD_ENDS)
+def test_end_that_is_no_response_fails_the_answer(end: Json, name: str) -> None:
+    call = function_call(arguments="{}")
+    said = [created(), added(function_call()), args_delta("{}"), args_done("{}"), done(call)]
+    events, problems = read([*said, {"type": name, **end}])
+    failed = events[-1]
+    assert isinstance(failed, Failed)
+    assert failed.error.kind == "protocol"
+    assert "expected" in failed.error.message
+    assert "malformed_frame" in problems
+    assert not any(isinstance(event, Finished | Completed) for event in events)
+
+
+@pytest.mark.parametrize("target", ["chat", "messages", "responses"])
+@pytest.mark.parametrize("end", BAD_ENDS.values(), ids=BAD_ENDS)
+def test_client_gets_an_error_for_an_end_that_is_no_response(end: Json, target: str) -> None:
+    said = [created(), added(message()), part_added(), text_delta("a")]
+    data = stream([*said, {"type": "response.completed", **end}])
+    translator = StreamTranslator("responses", target)
+    relay = StreamRelay("responses", decode=DecodeContext(), encode=EncodeContext())
+    writers: list[StreamTranslator | StreamRelay] = [translator]
+    if target == "responses":
+        writers.append(relay)
+    for writer in writers:
+        decoder = make_decoder(target)
+        out = writer.feed(data) + writer.close()
+        steps = decoder.feed(out) + decoder.close()
+        crossed = fold(event for step in steps for event in step.events)
+        assert crossed.error is not None
+        assert not crossed.completed
+        assert (b"event: response.failed" in out) == (target == "responses")
+
+
+def test_usage_with_absent_counts_is_still_an_end() -> None:
+    events, problems = read([created(), completed([], usage={"input_tokens": 3})])
+    assert isinstance(events[-1], Completed)
+    assert "partial_usage" in problems

@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 
 from dragoman.core.fold import fold
+from dragoman.dialects.translate import StreamTranslator
 from dragoman.model.events import (
     PartEnded,
+    ReasoningDelta,
     TextDelta,
 )
 from dragoman.model.parts import Opaque, Reasoning, Refusal, Result, Text
@@ -22,8 +24,10 @@ from responses_help import (
     part_added,
     part_done,
     parts_in,
+    payloads,
     read,
     read_answer,
+    stream,
     text_delta,
     text_done,
     text_message,
@@ -348,3 +352,57 @@ def test_reasoning_entries_may_change_from_delta_to_delta() -> None:
         [created(), added(reasoning()), delta(0, "a"), delta(1, "b"), delta(0, "c"), completed([])]
     )
     assert parts_in(outcome) == (Reasoning(summary=("ac", "b"), item_id="rs_1"),)
+
+
+def test_announced_entry_of_a_reasoning_is_emitted_where_it_begins() -> None:
+    place: Json = {"item_id": "rs_1", "output_index": 0}
+    item: Json = {"type": "reasoning", "id": "rs_1", "summary": []}
+    entry: Json = {"type": "summary_text", "text": ""}
+    first = {"type": "response.reasoning_summary_part.added", **place, "part": entry}
+    text = {"type": "response.reasoning_summary_text.delta", **place, "delta": "a"}
+    events = told(
+        [
+            created(),
+            added(item),
+            first | {"summary_index": 0},
+            text | {"summary_index": 0},
+            first | {"summary_index": 1},
+        ]
+    )
+    begun = [event for event in events if isinstance(event, ReasoningDelta)]
+    assert begun == [
+        ReasoningDelta(0, "", "summary", 0),
+        ReasoningDelta(0, "a", "summary", 0),
+        ReasoningDelta(0, "", "summary", 1),
+    ]
+
+
+@pytest.mark.parametrize("target", ["responses", "chat", "messages"])
+def test_boundary_of_reasoning_entries_crosses_when_it_comes(target: str) -> None:
+    place: Json = {"item_id": "rs_1", "output_index": 0}
+    item: Json = {"type": "reasoning", "id": "rs_1", "summary": []}
+    entry: Json = {"type": "summary_text", "text": ""}
+    translator = StreamTranslator("responses", target)
+    translator.feed(stream([created(), added(item)]))
+    out = b""
+    for index, words in enumerate(("a", "b", "")):
+        where = {**place, "summary_index": index}
+        begun = translator.feed(
+            stream([{"type": "response.reasoning_summary_part.added", **where, "part": entry}])
+        )
+        if target == "responses":
+            names = [one["type"] for one in payloads(begun)]
+            assert names[-1] == "response.reasoning_summary_part.added"
+            assert payloads(begun)[-1]["summary_index"] == index
+        else:
+            assert begun == b""
+        out += begun
+        if words:
+            delta = {"type": "response.reasoning_summary_text.delta", **where, "delta": words}
+            out += translator.feed(stream([delta]))
+    texts = [{"type": "summary_text", "text": words} for words in ("a", "b", "")]
+    whole = {**item, "summary": texts}
+    out += translator.feed(stream([done(whole), completed([whole])])) + translator.close()
+    assert out.count(b'"type":"response.reasoning_summary_part.added"') == (
+        3 if target == "responses" else 0
+    )
