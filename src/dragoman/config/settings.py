@@ -109,6 +109,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     send_timeout: seconds in which a client must read some of its answer, like nginx's.
     keep_alive_interval: seconds of silence before a keep-alive; proxies cut at 30 to 60.
     shutdown_grace: seconds that open streams may continue after a shutdown was requested.
+    websocket: whether the Responses door also speaks WebSocket. websocket_max_age: seconds after which a connection takes no
+        further request, like OpenAI's.
     """
 
     host: str = "127.0.0.1"
@@ -132,6 +134,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         10.0
     )
     metrics: bool = True
+    websocket: bool = True
+    websocket_max_age: Seconds = 3600.0
     responses_profile: Literal["default", "required_action"] = "default"
 
     def __repr__(self) -> str:

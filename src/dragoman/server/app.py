@@ -19,6 +19,7 @@ from dragoman.server.gateway import Gateway
 from dragoman.server.http.connection import AsgiConnection
 from dragoman.server.http.protocol import Serve
 from dragoman.server.pages import Pages
+from dragoman.server.websocket import refuse_websocket, serve_websocket
 from dragoman.state.endpoints import find_submitted
 
 __all__ = ("App", "create_app")
@@ -44,7 +45,7 @@ class App:
     """An ASGI application. A program that embeds it may call `gateway.stop()`.
 
     directly: the functions that answer a POST, by path, for a server that can do without ASGI (`http.protocol`).
-    limits: how much, and how slowly, such a server lets clients send.
+    limits: how much, and how slowly, such a server lets clients send. websocket_paths: where it may accept WebSockets.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -53,6 +54,11 @@ class App:
         self.directly: dict[bytes, Serve] = {
             path.encode("ascii"): partial(self.gateway.serve, door) for path, door in _DOORS.items()
         }
+        self.websocket_paths = (
+            frozenset(path for path, door in _DOORS.items() if door.dialect == "responses")
+            if settings.server.websocket
+            else frozenset[str]()
+        )
         self._pages: ASGIApp = _pages(self.gateway)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -71,6 +77,12 @@ class App:
             elif method == "OPTIONS" and self.gateway.cors.is_on:
                 await self.gateway.cors.preflight(scope["headers"], send)
                 return
+        elif scope["type"] == "websocket":
+            if scope["path"] in self.websocket_paths:
+                await serve_websocket(self.gateway, _DOORS["/v1/responses"], scope, receive, send)
+            else:
+                await refuse_websocket(scope, receive, send)
+            return
         await self._pages(scope, receive, send)
 
 

@@ -19,7 +19,7 @@ from dragoman.core.ids import NOISE_BITS, number_of
 from dragoman.core.secrets import HIDDEN
 from dragoman.dialects.codec import EncodeContext
 from dragoman.dialects.messages import asks_for_thread, threads_unsupported
-from dragoman.dialects.translate import TranslatedBody
+from dragoman.dialects.translate import TranslatedBody, make_encoder
 from dragoman.errors import GatewayError
 from dragoman.gateway.answer import AnswerWriter, failed_stream, settle
 from dragoman.gateway.attempt import (
@@ -45,6 +45,7 @@ from dragoman.gateway.plan import (
 )
 from dragoman.gateway.reply import let_go
 from dragoman.gateway.targets import AttemptTarget
+from dragoman.model.events import Completed, Finished, Started
 from dragoman.model.outcome import ErrorInfo
 from dragoman.model.request import Request
 from dragoman.offload import LARGE, offload
@@ -60,6 +61,7 @@ from dragoman.server.observe.logs import log_calls
 from dragoman.server.observe.record import RequestRecord
 from dragoman.state.continuation import (
     Continuation,
+    Memory,
     StorageCaller,
     continue_submitted,
     find_continuation,
@@ -94,6 +96,7 @@ class Exchange:
         "_headers",
         "_is_new",
         "_keeper",
+        "_memory",
         "_native",
         "_owner",
         "_raw_headers",
@@ -116,8 +119,12 @@ class Exchange:
         door: Door,
         connection: ClientConnection,
         submits: str | None = None,
+        memory: Memory | None = None,
     ) -> None:
-        """`submits`: the id of the response whose call outputs the request contains."""
+        """`submits`: the id of the response whose call outputs the request contains.
+
+        `memory`: of the WebSocket connection that the request came over.
+        """
         self._gateway = gateway
         self._door = door
         self._connection = connection
@@ -144,6 +151,7 @@ class Exchange:
         self._asked: Request | None = None  # what the client asked for, without what the store adds
         self._owner = ""
         self._submits = submits
+        self._memory = memory
         # The request as the client sent it, for an upstream that knows the response that the request continues.
         self._native: ClientRequest | None = None
         self._continuation: Continuation | None = None
@@ -177,6 +185,9 @@ class Exchange:
                 await settle(self.client.respond(400, threads_unsupported(self.request_id)))
                 return
             targets = gateway.upstreams.targets(self._door.dialect, self.record.model)
+            if self._memory is not None and not self._memory.generates:
+                await self._answer_empty()
+                return
             if gateway.hosted_servers is not None and await self._host(gateway.hosted_servers):
                 return
             await try_targets(
@@ -253,6 +264,9 @@ class Exchange:
             check_tools(request, most)
         store = self._gateway.store
         door = self._door
+        if self._memory is not None:
+            caller, memory = self._caller(), self._memory
+            return find_continuation(store, door.dialect, request, caller, memory=memory)
         if door.dialect == "chat" or not self._gateway.is_storing:
             return None
         if door.dialect == "messages" and not asks_for_thread(request):
@@ -350,6 +364,29 @@ class Exchange:
         await answer.serve()
         return True
 
+    async def _answer_empty(self) -> None:
+        """Answer a request that generates nothing: without an upstream, and with an id that the next request can continue."""
+        keeper = self._keeper
+        if keeper is None:
+            raise AssertionError("an answer over a WebSocket is stored or remembered")
+        self.record.stream = True
+        own, now = keeper.response_id, self._gateway.wall_clock
+        context = EncodeContext(
+            model=self.record.model,
+            created=int(now()),
+            seed=own,
+            response_id=own,
+            request=self._settings(),
+            clock=now,
+            notes=keeper.expect("", ""),
+        )
+        encoder = make_encoder(self._door.dialect, context)
+        first = encoder.encode(Started(response_id=own, model=self.record.model))
+        last = encoder.encode(Finished("stop")) + encoder.encode(Completed()) + encoder.close()
+        keeper.take(first)
+        await settle(self.client.write(first))
+        await settle(self.client.finish(await keeper.end_stream(last)))
+
     def _is_forwarded(self) -> bool:
         return self.client.started
 
@@ -413,7 +450,8 @@ class Exchange:
         asked = self._asked
         if asked is None or self._door.dialect != "responses":
             return None
-        return settings_of_client(asked, is_stored=self._keeper is not None)
+        keeper = self._keeper
+        return settings_of_client(asked, is_stored=keeper is not None and keeper.is_storing)
 
     async def _plan(
         self, asked: ClientRequest, target: AttemptTarget
@@ -522,6 +560,7 @@ class Exchange:
         self.client.on_start = self._answer = self._keeper = self._native = self._continuation = (
             None
         )
+        self._memory = None
 
     def _write_record(self) -> None:
         record = self.record

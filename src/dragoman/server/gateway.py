@@ -10,6 +10,7 @@ import time
 from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from random import getrandbits
+from typing import TYPE_CHECKING
 
 from dragoman.config.settings import Settings, StoreSettings
 from dragoman.gateway.hosted.servers import HostedServers
@@ -28,6 +29,9 @@ from dragoman.server.observe.record import RequestRecord
 from dragoman.server.rate_limits import LatestLimits
 from dragoman.state.managed_store import ManagedStore
 from dragoman.upstream.base import Supervised
+
+if TYPE_CHECKING:
+    from dragoman.server.websocket import Session
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +61,7 @@ class Gateway:
         )
         self.is_storing = self.store.is_on
         self.exchanges: set[Exchange] = set()
+        self.sessions: set[Session] = set()
         self.upstreams = Upstreams(settings)
         self._dump = self._start_dump()
         self.hosted_servers = HostedServers(settings.mcp) if settings.mcp else None
@@ -154,6 +159,8 @@ class Gateway:
     async def stop(self) -> None:
         """Let open exchanges finish within the grace period, then end them with a failure in their own dialect."""
         self.is_stopping = True
+        for session in tuple(self.sessions):
+            session.stop()
         if self.exchanges:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self.settings.server.shutdown_grace):

@@ -26,6 +26,7 @@ from dragoman.config.trust import plain_http
 from dragoman.errors import ConfigError
 from dragoman.server.app import App, create_app
 from dragoman.server.http.protocol import GatewayProtocol
+from dragoman.server.http.websocket import WEBSOCKET_ROOM, WebSocketProtocol
 from dragoman.server.observe.logs import configure_logging
 from dragoman.server.observe.metrics import forget_worker, shared_metrics
 
@@ -71,7 +72,7 @@ class Server(uvicorn.Server):
         now = asyncio.get_running_loop().time()
         due, self._to_check = self._to_check[: self._slice], self._to_check[self._slice :]
         for connection in due:
-            if isinstance(connection, GatewayProtocol):
+            if isinstance(connection, (GatewayProtocol, WebSocketProtocol)):
                 connection.check_times(now)
         if counter % _SLICES == 0:
             self._check_handles()
@@ -113,7 +114,11 @@ def make_server(app: App, settings: Settings) -> Server:
         port=server.port,
         http=GatewayProtocol,
         loop="uvloop" if sys.platform != "win32" else "asyncio",
-        ws="none",
+        ws="none",  # `GatewayProtocol` chooses the protocol of a WebSocket
+        ws_max_size=WEBSOCKET_ROOM * server.max_body_bytes,
+        ws_ping_interval=server.keep_alive_interval,
+        ws_ping_timeout=server.send_timeout,
+        ws_per_message_deflate=False,
         lifespan="on",
         access_log=False,
         log_config=None,

@@ -12,8 +12,9 @@ through, the store has noted the response of each item.
 Each refusal uses the words of its vendor.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from typing import Protocol
 
 from msgspec import Struct, structs
 
@@ -21,7 +22,7 @@ from dragoman._json import as_object, loads
 from dragoman.core.ids import RESPONSE_PREFIX, response_of
 from dragoman.dialects.responses import read_submitted
 from dragoman.errors import MalformedJson, RequestRefused, StoreError, StoreMissing
-from dragoman.model.parts import Call, Dialect, Extra, Opaque, Part
+from dragoman.model.parts import Call, Dialect, Extra, Opaque, Part, Result
 from dragoman.model.request import Request, Turn
 from dragoman.offload import offload
 from dragoman.state.conversation import continued, settings_of
@@ -63,6 +64,23 @@ class StorageCaller(Struct, frozen=True):
     created: float
     make_keeper: Callable[[Draft], Keeper]
     only_waiting: bool = False
+
+
+class Memory(Protocol):
+    """The responses of one WebSocket connection that are not stored, as one request on it sees them.
+
+    generates: False: the request only adds its input to the conversation.
+    """
+
+    generates: bool
+
+    def recall(self, response_id: str) -> Link | None:
+        """A response with the whole conversation before it."""
+        ...
+
+    def remember(self, link: Link) -> None:
+        """Remember the response to the request."""
+        ...
 
 
 class Continuation(Struct, frozen=True, kw_only=True):
@@ -120,8 +138,12 @@ async def find_continuation(
     caller: StorageCaller,
     *,
     waits: bool = False,
+    memory: Memory | None = None,
 ) -> Continuation:
     """Return the conversation that a request at a door continues, if any. `waits`: see `make_keeper`.
+
+    memory: of the WebSocket connection that the request came over. A response that it has is not looked for in the store; one
+    that neither has is refused; and a response that is not stored is remembered.
 
     Raises:
         RequestRefused: the conversation cannot be continued. StoreError: the store did not answer.
@@ -129,10 +151,71 @@ async def find_continuation(
     if door == "messages":
         return await _continue_thread(managed, request, caller)
     _check_background(request)
+    if memory is not None:
+        return await _continue_on_connection(managed, request, caller, memory)
     links: tuple[Link, ...] = ()
     previous = request.previous_id
     if previous is not None:
         links = await _known(managed, caller.owner, previous)
+    return await _continue_response(managed, request, caller, links, waits=waits)
+
+
+async def _continue_on_connection(
+    managed: ManagedStore, request: Request, caller: StorageCaller, memory: Memory
+) -> Continuation:
+    links: tuple[Link, ...] = ()
+    previous = request.previous_id
+    if previous is not None:
+        link = memory.recall(previous)
+        if link is not None:
+            links = (link,)
+        elif managed.is_on:
+            links = await _known(managed, caller.owner, previous)
+        if not links:
+            raise previous_missing(previous)
+        _check_outputs(links, request)
+        if link is not None:
+            request, links = continued(links, request), ()
+    if managed.is_on:
+        found = await _continue_response(managed, request, caller, links)
+    else:
+        found = Continuation(missing=references(request))
+    if found.request is None and previous is not None:
+        found = structs.replace(found, request=request)
+    if found.keeper is not None:
+        return found
+    keeper = caller.make_keeper(_draft("responses", caller, found.request or request, previous))
+    keeper.only_remember(memory.remember)
+    return Continuation(request=found.request, keeper=keeper, missing=found.missing)
+
+
+def _check_outputs(links: Sequence[Link], request: Request) -> None:
+    """Raises RequestRefused: an output of a tool belongs to no call of the conversation."""
+    results = [part for turn in request.turns for part in turn.parts if type(part) is Result]
+    if not results:
+        return
+    turns = [turn for link in links for turn in link.request.turns]
+    parts = [part for turn in (*turns, *request.turns) for part in turn.parts]
+    parts += [part for link in links for part in link.parts or ()]
+    calls = {part.call_id for part in parts if type(part) is Call}
+    for result in results:
+        if result.call_id and result.call_id not in calls:
+            raise RequestRefused(
+                f"No tool call found for function call output with call_id {result.call_id}.",
+                param="input",
+            )
+
+
+async def _continue_response(
+    managed: ManagedStore,
+    request: Request,
+    caller: StorageCaller,
+    links: tuple[Link, ...],
+    *,
+    waits: bool = False,
+) -> Continuation:
+    """Return the continuation of stored responses, or of none, with the items that the request refers to."""
+    previous = request.previous_id
     wanted = references(request)
     referred = None
     if wanted and (links or previous is None):

@@ -8,6 +8,9 @@ If the store fails, the response fails: the client gets a failure in place of th
 yet. A response that runs for a while is begun in the store, so that others see that it runs; a response that continues
 another by a claim is begun before anything is sent. A response that is stored only while it waits (`Draft.only_waiting`)
 is neither begun early nor replayed, and one that waits for nothing leaves no content.
+
+A response that is only remembered (`only_remember`) does not enter the store: its end goes to the connection that sent its
+request.
 """
 
 import asyncio
@@ -31,13 +34,14 @@ from dragoman.dialects.codec import EncodeContext
 from dragoman.dialects.registry import CODECS
 from dragoman.errors import StoreConflict, StoreError, StoreMissing
 from dragoman.model.outcome import ErrorInfo, Outcome
-from dragoman.model.parts import part_size
+from dragoman.model.parts import Dialect, Part, part_size
 from dragoman.offload import offload
 from dragoman.state.managed_store import ManagedStore
+from dragoman.store.codec import read_parts
 from dragoman.store.contract import Key, Store
 from dragoman.store.credentials import remove_credentials
 from dragoman.store.packing import StreamBuffer
-from dragoman.store.records import Draft, StoredEnd
+from dragoman.store.records import Draft, Link, StoredEnd, StoredHead
 
 logger = logging.getLogger(__name__)
 
@@ -70,6 +74,7 @@ class Keeper:
         "_is_tried",
         "_managed",
         "_notes",
+        "_remember",
         "_shown",
         "_stop",
         "_takes_more",
@@ -89,6 +94,7 @@ class Keeper:
         self._stop = stop
         self._notes = StoreNotes()
         self._end: AnswerEnd | None = None
+        self._remember: Callable[[Link], None] | None = None
         self._has_begun = False  # whether anything was sent
         self._buffer = StreamBuffer()
         # No endpoint returns the stream of a message, nor of a response that only waits.
@@ -108,6 +114,15 @@ class Keeper:
         self.since = 0.0
         self._upstream = ""
         self._family: Family | str = ""
+
+    def only_remember(self, remember: Callable[[Link], None]) -> None:
+        """Store nothing, but pass the whole conversation to `remember` when the answer has ended. Its request has all turns."""
+        self._remember = remember
+        self._takes_more = False
+
+    @property
+    def is_storing(self) -> bool:
+        return self._remember is None
 
     def expect(self, upstream: str, family: Family | str) -> StoreNotes:
         """Prepare for the answer of this upstream. Returns the notes that the writer of the answer fills in."""
@@ -155,7 +170,8 @@ class Keeper:
         if not self._has_begun:
             self._has_begun = True
             self.since = time.monotonic()
-            self._managed.running.add(self)
+            if self._remember is None:
+                self._managed.running.add(self)
         if self._takes_more and self._buffer.add(sent):
             self._takes_more = self._buffer.size <= MAX_STREAM_BYTES
         if self._waiters:
@@ -192,6 +208,9 @@ class Keeper:
             end = self._end = await self._find_end()
         if end is None:
             return last
+        if self._remember is not None:
+            await self._pass_on(end, self._remember)
+            return last
         is_whole = self._takes_more and buffer.size <= MAX_STREAM_BYTES
         try:
             is_cancelled = await self._store(end, buffer if is_whole else None)
@@ -216,6 +235,37 @@ class Keeper:
         body = await offload(size, _message_body, end.id, outcome)
         return self._with_open_calls(structs.replace(end, body=body))
 
+    async def _pass_on(self, end: AnswerEnd, remember: Callable[[Link], None]) -> None:
+        """Have the response remembered, unless it failed."""
+        if end.status == "failed" or self._is_over:
+            return
+        self._is_over = True
+        draft = self._draft
+        if self._notes.end is None:  # relayed: the last frame of some upstreams repeats no items
+            parts = tuple(
+                part for choice in self._notes.outcome().choices[:1] for part in choice.parts
+            )
+        else:
+            parts = await offload(len(end.body), _sent_parts, draft.door, end.body)
+        head = StoredHead(
+            id=end.id,
+            owner=draft.owner,
+            created=draft.created,
+            expires=0.0,
+            status=end.status,
+            door=draft.door,
+            model=draft.model,
+            parent=draft.parent,
+            inherits=False,
+            open_calls=end.open_calls,
+            upstream="",  # no upstream has stored it
+            family=self._family,
+            continued_by=None,
+            is_settled=False,
+            size=sum([part_size(part) for part in parts]),
+        )
+        remember(Link(head, draft.request, parts))
+
     def _with_open_calls(self, end: AnswerEnd) -> AnswerEnd:
         return structs.replace(end, open_calls=open_call_ids(self._notes.outcome()))
 
@@ -238,6 +288,9 @@ class Keeper:
             end = await offload(len(body), responses.read_body_end, body)
             end = None if end is None else self._with_open_calls(end)
         if end is None:
+            return body
+        if self._remember is not None:
+            await self._pass_on(end, self._remember)
             return body
         try:
             await self._store_body(end)
@@ -441,6 +494,10 @@ async def _forget(store: Store, key: Key) -> None:
     """Remove a response that was begun and sent nothing, and release its claim."""
     await store.cancel(*key)
     await store.delete(*key)
+
+
+def _sent_parts(door: Dialect, body: bytes) -> tuple[Part, ...]:
+    return read_parts(door, body, has_failed=False)
 
 
 def _unstored(error: StoreError) -> ErrorInfo:

@@ -39,6 +39,7 @@ from dragoman._json import dumps
 from dragoman.config.settings import ServerSettings
 from dragoman.server.http.connection import ClientConnection
 from dragoman.server.http.cycle import STATUS_LINES, Cycle, Flow
+from dragoman.server.http.websocket import WebSocketProtocol, asks_for_websocket
 
 logger = logging.getLogger(__name__)
 
@@ -272,6 +273,9 @@ class GatewayProtocol(HttpToolsProtocol):
         """
         while True:
             data = data[cast("int", upgrade.args[0]) :]
+            if self._is_websocket():
+                self._hand_over(bytes(data))
+                return
             head = self._plain_head()
             self.parser = HttpRequestParser(self)
             # As in uvicorn: of several pipelined requests, those before one that closes the connection are answered.
@@ -283,6 +287,25 @@ class GatewayProtocol(HttpToolsProtocol):
                 upgrade = another
             else:
                 return
+
+    def _is_websocket(self) -> bool:
+        """Whether the request asks for a WebSocket that the application accepts. If not, HTTP answers it, with 426."""
+        parser = self.parser
+        if parser.get_method() != b"GET" or parser.get_http_version() != "1.1":
+            return False
+        app = cast("object", self.app)  # pyright: ignore[reportUnknownMemberType] -- uvicorn does not type it
+        paths: frozenset[str] = getattr(app, "websocket_paths", frozenset())
+        path = self.url.partition(b"?")[0].decode("latin-1")
+        is_free = self._running is None and not self.pipeline and self._hosts == 1
+        return is_free and path in paths and asks_for_websocket(self.headers)
+
+    def _hand_over(self, data: bytes) -> None:
+        """Have a WebSocket protocol serve the connection from now on. `data`: what came behind the head."""
+        self.connections.discard(self)
+        protocol = WebSocketProtocol(self.config, self.server_state, self.app_state)
+        protocol.connection_made(self.transport)
+        self.transport.set_protocol(protocol)
+        protocol.begin(self.url, self.headers, data)
 
     def _plain_head(self) -> bytes:
         """The head that was just read, without the headers that ask for another protocol."""

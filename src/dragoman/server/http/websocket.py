@@ -1,0 +1,85 @@
+"""uvicorn's WebSocket protocol, behind our HTTP protocol: limits, and a shutdown that lets running responses end.
+
+`websockets` reads and writes the frames. Its own reading of the handshake allows fewer and shorter headers than
+`server.max_header_bytes`, and answers some mistakes with 400, on which Codex gives up instead of falling back to HTTP. So
+`protocol.GatewayProtocol` checks the request (`asks_for_websocket`) and passes on only what the handshake needs.
+"""
+
+import logging
+import re
+from collections.abc import Collection
+
+from uvicorn.config import Config
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from uvicorn.server import ServerState
+from websockets.http11 import Request
+
+WEBSOCKET_ROOM = 2
+"""A message of up to so many times `max_body_bytes` is read to its end, so that its sender gets an error; a larger one ends
+the connection with code 1009."""
+
+# RFC 6455, section 4.1: sixteen bytes in base64.
+_KEY = re.compile(rb"[A-Za-z0-9+/]{22}==")
+# Seconds for a client to answer our close, and to read what was written before it.
+_LINGER = 5.0
+
+_logger = logging.getLogger(__name__)
+_logger.setLevel(logging.WARNING)  # uvicorn logs each connection as INFO; our log has a line for each response
+
+
+def asks_for_websocket(headers: Collection[tuple[bytes, bytes]]) -> bool:
+    """Whether these headers are a correct WebSocket handshake."""
+    found = dict(headers)
+    return (
+        found.get(b"upgrade", b"").strip().lower() == b"websocket"
+        and _KEY.fullmatch(found.get(b"sec-websocket-key", b"").strip()) is not None
+        and found.get(b"sec-websocket-version", b"").strip() == b"13"
+    )
+
+
+class WebSocketProtocol(WebSocketsSansIOProtocol):
+    """One connection. The session that serves it (`server.websocket`) ends it at a shutdown."""
+
+    def __init__(self, config: Config, server_state: ServerState, app_state: dict[str, object]) -> None:
+        super().__init__(config, server_state, app_state)
+        self.logger = _logger
+        self.close_timeout = _LINGER
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._closing_since: float | None = None
+
+    def begin(self, url: bytes, headers: list[tuple[bytes, bytes]], data: bytes) -> None:
+        """Start with a request that `GatewayProtocol` has read. `data`: what came behind its head."""
+        self._headers = headers
+        found = dict(headers)
+        key = found[b"sec-websocket-key"].strip()
+        self.data_received(
+            b"GET %b HTTP/1.1\r\nhost: gateway\r\nconnection: upgrade\r\nupgrade: websocket\r\n"
+            b"sec-websocket-version: 13\r\nsec-websocket-key: %b\r\n\r\n"
+            % (url.partition(b"?")[0], key)
+        )
+        if data:
+            self.data_received(data)
+
+    def handle_connect(self, event: Request) -> None:
+        super().handle_connect(event)
+        self.scope["headers"] = self._headers
+        self._headers = []
+
+    def shutdown(self) -> None:
+        """Called when the server stops: the session closes an open connection when its responses have ended."""
+        if not self.handshake_complete or self.close_sent:
+            super().shutdown()
+
+    def keepalive_timeout(self) -> None:
+        """Cut off a client that answers no ping: it would not read a close either."""
+        super().keepalive_timeout()
+        self.transport.abort()
+
+    def check_times(self, now: float) -> None:
+        """Cut off a client that does not read what was written before the end of its connection."""
+        if not self.transport.is_closing():
+            return
+        if self._closing_since is None:
+            self._closing_since = now
+        elif now - self._closing_since >= _LINGER:
+            self.transport.abort()
