@@ -1,0 +1,507 @@
+"""The Responses door over a WebSocket, on loopback, over upstreams of every dialect."""
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import connect
+
+from dragoman.config.settings import ServerSettings, StoreSettings
+from dragoman.testing import ScriptedReply, ScriptedUpstream, Wait, json_reply
+from gateway_harness import DIALECTS, connection, one_upstream, running_gateway, wait_until
+from sdk_clients import openai_client
+from stage import Stage, running_stage
+from vendor_wire import Answer, Said, Tool, stream
+from websocket_client import SocketClient, socket_client, socket_url
+
+Json = dict[str, Any]
+
+CALL = Tool("call_1", "get_weather", ('{"city":', ' "Paris"}'))
+CALLS = Answer((Said(("Let me ", "look.")), CALL))
+HELLO = Answer((Said(("Hel", "lo.")),))
+TOOL: Json = {"type": "function", "name": "get_weather", "parameters": {"type": "object"}}
+OUTPUT: Json = {"type": "function_call_output", "call_id": "call_1", "output": "sunny"}
+LEAVING = 0.1  # seconds in which the upstream must be let go
+ATTEMPTS = 4  # of which one must be in time: a busy machine takes the processor away now and then
+STORES = {"stored": StoreSettings(url="memory:"), "off": StoreSettings(policy="off")}
+
+
+@pytest.fixture(scope="module", params=STORES)
+def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
+    with running_stage(store=STORES[request.param]) as running:
+        yield running
+
+
+def texts(heard: Any) -> str:
+    """The texts of a request of any dialect, in their order."""
+    return json.dumps(heard.get("input") or heard.get("messages"))
+
+
+# --- turns --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_tool_call_and_its_output_in_four_turns(stage: Stage, dialect: str) -> None:
+    scene = stage.scene(dialect, CALLS, HELLO, HELLO, HELLO)
+    with socket_client(stage.url, scene.model) as client:
+        events = client.ask(input="Weather?", tools=[TOOL], stream=True)
+        assert events[0]["type"] == "response.created"
+        numbers = [event["sequence_number"] for event in events]
+        assert numbers == sorted(set(numbers))
+        assert not any("stream_id" in event for event in events)
+        response = events[-1]["response"]
+        sent = [event["item"] for event in events if event["type"] == "response.output_item.done"]
+        assert response["output"] == sent
+        assert sent[-1]["arguments"] == '{"city": "Paris"}'
+        assert sent[-1]["call_id"] == "call_1"
+        for text in ("", "And then?", "And after that?"):
+            new = [OUTPUT] if not text else [{"role": "user", "content": text}]
+            previous = response["id"]
+            response = client.answer(input=new, tools=[TOOL], previous_response_id=previous)
+            assert response["previous_response_id"] == previous
+            assert response["store"] is False
+    heard = texts(scene.heard)
+    wanted = ("Weather?", "Let me look.", "call_1", "sunny", "And then?", "And after that?")
+    places = [heard.index(each) for each in wanted]
+    assert places == sorted(places)
+    assert heard.count("Hello.") == 2
+    assert "previous_response_id" not in scene.heard
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_warm_up_asks_no_upstream_and_can_be_continued(stage: Stage, dialect: str) -> None:
+    scene = stage.scene(dialect, HELLO)
+    with socket_client(stage.url, scene.model) as client:
+        first = [{"type": "message", "role": "developer", "content": "Be brief."}]
+        events = client.ask(input=first, generate=False, tools=[TOOL])
+        kinds = [event["type"] for event in events]
+        assert kinds == ["response.created", "response.in_progress", "response.completed"]
+        response = events[-1]["response"]
+        assert (response["output"], response["status"]) == ([], "completed")
+        assert scene.requests == []
+        second = client.answer(input="Hi.", previous_response_id=response["id"])
+        assert second["output"][0]["content"][0]["text"] == "Hello."
+    heard = json.dumps(scene.heard)
+    assert heard.index("Be brief.")
+    assert "Hi." in heard
+    assert "generate" not in scene.heard
+
+
+def test_warm_up_without_input_can_be_continued(stage: Stage) -> None:
+    scene = stage.scene("chat", HELLO)
+    with socket_client(stage.url, scene.model) as client:
+        warm = client.answer(input=[], generate=False)
+        client.answer(input="Hi.", previous_response_id=warm["id"])
+    assert [turn["content"] for turn in scene.heard["messages"]] == ["Hi."]
+
+
+@pytest.mark.parametrize("delivery", ["frames", "bytes", "crlf", "cr"])
+def test_relayed_stream_has_one_json_object_per_frame(stage: Stage, delivery: Any) -> None:
+    scene = stage.scene("responses", CALLS, HELLO, delivery=delivery)
+    with socket_client(stage.url, scene.model) as client:
+        events = client.ask(input="Weather?")
+        assert events[-1]["type"] == "response.completed"
+        deltas = [event["delta"] for event in events if event["type"].endswith("text.delta")]
+        assert "".join(deltas) == "Let me look."
+        client.answer(input=[OUTPUT], previous_response_id=events[-1]["response"]["id"])
+    assert "Let me look." in texts(scene.heard)
+
+
+def test_stored_response_can_be_continued_on_another_connection() -> None:
+    with running_stage(store=StoreSettings(url="memory:")) as stage:
+        scene = stage.scene("chat", CALLS, HELLO, HELLO)
+        with socket_client(stage.url, scene.model) as client:
+            first = client.answer(input="Weather?", store=True)
+        with socket_client(stage.url, scene.model) as client:
+            second = client.answer(input=[OUTPUT], previous_response_id=first["id"])
+            third = client.answer(input="And?", previous_response_id=second["id"], store=True)
+        assert texts(scene.heard).index("Weather?") < texts(scene.heard).index("sunny")
+        assert third["previous_response_id"] == second["id"]
+
+
+# The SDK has not yet followed `websockets`.
+@pytest.mark.filterwarnings("ignore:connect.. must be used as a context manager:DeprecationWarning")
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_openai_python_connects(stage: Stage, dialect: str) -> None:
+    scene = stage.scene(dialect, CALLS, HELLO)
+    with openai_client(stage.url) as client, client.responses.connect() as connection:
+        connection.response.create(model=scene.model, input="Weather?", store=False)
+        first = None
+        for event in connection:
+            if event.type == "response.completed":
+                first = event.response
+                break
+        assert first is not None
+        assert first.output[-1].type == "function_call"
+        output: Any = [OUTPUT]
+        connection.response.create(
+            model=scene.model, input=output, previous_response_id=first.id, store=False
+        )
+        for event in connection:
+            if event.type == "response.completed":
+                assert event.response.output_text == "Hello."
+                break
+
+
+# --- errors -------------------------------------------------------------------------------------------------------
+
+
+def test_reconnect_forgets_what_was_not_stored(stage: Stage) -> None:
+    scene = stage.scene("chat", HELLO, HELLO)
+    with socket_client(stage.url, scene.model) as client:
+        first = client.answer(input="Hi.")
+    with socket_client(stage.url, scene.model) as client:
+        frame = client.error(input="And?", previous_response_id=first["id"])
+        assert frame["status"] == 400
+        assert frame["error"]["code"] == "previous_response_not_found"
+        assert frame["error"]["param"] == "previous_response_id"
+        assert client.answer(input="Hi. And?")["output"]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_unknown_response_is_not_passed_to_an_upstream(stage: Stage, dialect: str) -> None:
+    scene = stage.scene(dialect)
+    with socket_client(stage.url, scene.model) as client:
+        frame = client.error(input="And?", previous_response_id="resp_of_somebody")
+    assert frame["error"]["code"] == "previous_response_not_found"
+    assert scene.requests == []
+
+
+def test_output_of_an_unknown_call_is_refused_and_evicts(stage: Stage) -> None:
+    scene = stage.scene("chat", CALLS)
+    with socket_client(stage.url, scene.model) as client:
+        first = client.answer(input="Weather?")["id"]
+        wrong = {**OUTPUT, "call_id": "call_unknown"}
+        frame = client.error(input=[wrong], previous_response_id=first)
+        assert frame["status"] == 400
+        frame = client.error(input=[OUTPUT], previous_response_id=first)
+        assert frame["error"]["code"] == "previous_response_not_found"
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_error_of_the_upstream_has_its_status_and_evicts(stage: Stage, dialect: str) -> None:
+    fault = json_reply({"error": {"type": "x", "message": "no"}}, 429, headers={"retry-after": "7"})
+    scene = stage.scene(dialect, HELLO, fault)
+    with socket_client(stage.url, scene.model) as client:
+        first = client.answer(input="Hi.")["id"]
+        frame = client.error(input="And?", previous_response_id=first)
+        assert frame["status"] == 429
+        assert frame["headers"]["retry-after"] == "7"
+        frame = client.error(input="And?", previous_response_id=first)
+        assert frame["error"]["code"] == "previous_response_not_found"
+
+
+def test_failure_mid_stream_is_a_failed_response_and_evicts(stage: Stage) -> None:
+    frames = [frame + b"\n\n" for frame in stream("chat", HELLO).split(b"\n\n")[:2]]
+    cut = ScriptedReply(content_type="text/event-stream", chunks=frames, cut=True)
+    scene = stage.scene("chat", HELLO, cut)
+    with socket_client(stage.url, scene.model) as client:
+        first = client.answer(input="Hi.")["id"]
+        assert client.ask(input="And?", previous_response_id=first)[-1]["type"] == "response.failed"
+        frame = client.error(input="And?", previous_response_id=first)
+        assert frame["error"]["code"] == "previous_response_not_found"
+
+
+@pytest.mark.parametrize(
+    ("sent", "param"),
+    [
+        ("", None),
+        ("{", None),
+        ("[]", None),
+        ("7", None),
+        (b"{}", None),
+        ("{}", "type"),
+        ('{"type":"response.cancel"}', "type"),
+        ('{"type":7}', "type"),
+        ('{"type":"response.create","stream_id":""}', "stream_id"),
+        ('{"type":"response.create","stream_id":"a b"}', "stream_id"),
+        ('{"type":"response.create","model":"m","input":"x","background":true}', "background"),
+        ('{"type":"response.create","model":"m","input":"x","generate":"no"}', "generate"),
+        ('{"type":"response.create","model":"m","input":7}', "input"),
+        ('{"type":"response.create","input":"x"}', "model"),
+    ],
+)
+def test_bad_message_is_answered_and_the_connection_lives_on(
+    stage: Stage, sent: str | bytes, param: str | None
+) -> None:
+    scene = stage.scene("chat", HELLO)
+    with socket_client(stage.url, scene.model) as client:
+        client.connection.send(sent)
+        frame = client.receive()
+        assert (frame["type"], frame["status"], frame["error"]["param"]) == ("error", 400, param)
+        assert isinstance(frame["error"]["code"], str)
+        assert frame["error"]["message"]
+        assert client.answer(input="Hi.")["output"]
+
+
+def test_unknown_model_is_an_error_with_status(stage: Stage) -> None:
+    with socket_client(stage.url, "nobody/knows-it") as client:
+        assert client.error(input="Hi.")["status"] == 404
+        assert client.error(input="Hi.", generate=False)["status"] == 404
+
+
+def test_too_large_message_is_an_error_and_a_far_too_large_one_ends_the_connection() -> None:
+    server = ServerSettings(shutdown_grace=0.3, max_body_bytes=1000)
+    with running_stage(server=server) as stage:
+        scene = stage.scene("chat", HELLO)
+        with socket_client(stage.url, scene.model) as client:
+            frame = client.error(input="x" * 1000)
+            assert (frame["status"], frame["error"]["code"]) == (413, "message_too_large")
+            assert client.answer(input="Hi.")["output"]
+            client.send(input="x" * 3000)
+            with pytest.raises(ConnectionClosed) as closed:
+                client.receive()
+            assert closed.value.rcvd is not None
+            assert closed.value.rcvd.code == 1009
+
+
+def test_steering_is_refused(stage: Stage) -> None:
+    with socket_client(stage.url, "chat/m") as client:
+        steer = {"type": "response.steer", "previous_response_id": "resp_1", "input": "Stop."}
+        client.connection.send(json.dumps(steer))
+        frame = client.receive()
+        assert frame["type"] == "response.steer.failed"
+        assert frame["error"]["code"] == "steering_not_supported"
+        assert frame["steer"] == {"previous_response_id": "resp_1", "input": "Stop."}
+
+
+# --- lanes --------------------------------------------------------------------------------------------------------
+
+
+def held(event: threading.Event, answer: Answer = HELLO) -> ScriptedReply:
+    """An answer over Chat that begins when the event is set."""
+    chunks = [Wait(event), stream("chat", answer)]
+    return ScriptedReply(content_type="text/event-stream", chunks=chunks)
+
+
+def ended(client: SocketClient) -> Json:
+    """The last frame of the next answer that ends."""
+    while (frame := client.receive())["type"] not in ("response.completed", "error"):
+        pass
+    return frame
+
+
+def test_lanes_run_at_the_same_time_and_are_named(stage: Stage) -> None:
+    go = threading.Event()
+    slow, fast = stage.scene("chat", held(go), HELLO), stage.scene("chat", HELLO)
+    with socket_client(stage.url, fast.model) as client:
+        client.send(input="Slow.", model=slow.model, stream_id="slow")
+        client.send(input="Next.", model=slow.model, stream_id="slow")
+        events = client.ask(input="Fast.", stream_id="fast")
+        assert {event["stream_id"] for event in events} == {"fast"}
+        assert len(slow.requests) == 1
+        go.set()
+        first, second = ended(client), ended(client)
+        assert first["stream_id"] == second["stream_id"] == "slow"
+        assert "Next." in texts(slow.heard)
+        fork = {"input": "And?", "stream_id": "slow", "previous_response_id": "resp_no"}
+        assert client.error(**fork)["stream_id"] == "slow"
+
+
+def test_fork_that_fails_keeps_what_it_forked_from(stage: Stage) -> None:
+    scene = stage.scene("chat", HELLO, HELLO, HELLO)
+    with socket_client(stage.url, scene.model) as client:
+        first = client.answer(input="Hi.")["id"]
+        client.error(input=[OUTPUT], previous_response_id=first, stream_id="fork")
+        client.answer(input="Fork.", previous_response_id=first, stream_id="fork")
+        client.answer(input="Main.", previous_response_id=first)
+    assert "Fork." not in texts(scene.heard)
+
+
+def test_named_lanes_are_limited(stage: Stage) -> None:
+    with socket_client(stage.url, "chat/m") as client:
+        for number in range(32):
+            client.answer(input=[], generate=False, stream_id=f"lane-{number}")
+        frame = client.error(input=[], generate=False, stream_id="one-more")
+        assert (frame["status"], frame["error"]["param"]) == (400, "stream_id")
+        assert frame["error"]["code"] == "websocket_stream_limit_reached"
+        client.answer(input=[], generate=False, stream_id="lane-7")
+
+
+def test_seventeenth_response_waits_for_a_place(stage: Stage) -> None:
+    go = threading.Event()
+    scene = stage.scene("chat", *[held(go)] * 16, HELLO)
+    with socket_client(stage.url, scene.model) as client:
+        for number in range(17):
+            client.send(input="Hi.", stream_id=f"lane-{number}")
+        wait_until(lambda: len(scene.requests) == 16)
+        go.set()
+        assert {ended(client)["stream_id"] for _ in range(17)} == {f"lane-{n}" for n in range(17)}
+    assert len(scene.requests) == 17
+
+
+# --- the connection -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["close", "drop"])
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_client_that_leaves_cancels_all_its_upstream_work(dialect: str, how: str) -> None:
+    never = threading.Event()
+    frames = [frame + b"\n\n" for frame in stream(dialect, HELLO).split(b"\n\n")[:3]]
+    reply = ScriptedReply(content_type="text/event-stream", chunks=[*frames, Wait(never)])
+    with (
+        ScriptedUpstream.in_thread([reply] * ATTEMPTS * 2) as upstream,
+        running_gateway(one_upstream(upstream.url, dialect)) as gateway,
+    ):
+        taken: list[float] = []
+        while not taken or (taken[-1] >= LEAVING and len(taken) < ATTEMPTS):
+            seen = len(upstream.requests)
+            with socket_client(gateway.url, "m") as client:
+                client.send(input="Hi.", stream_id="one")
+                client.send(input="Hi.", stream_id="two")
+                client.send(input="Never asked.", stream_id="two")
+                lanes = {client.receive()["stream_id"]}
+                while len(lanes) < 2:
+                    lanes.add(client.receive()["stream_id"])
+                left = time.monotonic()
+                if how == "drop":
+                    client.connection.socket.shutdown(socket.SHUT_RDWR)
+            asked = upstream.requests[seen:]
+            wait_until(lambda asked=asked: all(each.closed_at is not None for each in asked))
+            taken.append(max([each.closed_at or 0.0 for each in asked]) - left)
+            assert len(asked) == 2
+        assert taken[-1] < LEAVING, taken
+        wait_until(lambda: not gateway.app.gateway.exchanges)
+        wait_until(lambda: not gateway.app.gateway.sessions)
+        never.set()
+
+
+def test_old_connection_answers_the_next_create_with_an_error_and_closes() -> None:
+    server = ServerSettings(shutdown_grace=0.3, websocket_max_age=0.001)
+    with running_stage(server=server) as stage, socket_client(stage.url, "chat/m") as client:
+        time.sleep(0.002)
+        frame = client.error(input="Hi.")
+        assert (frame["status"], frame["error"]["code"]) == (
+            400,
+            "websocket_connection_limit_reached",
+        )
+        with pytest.raises(ConnectionClosed) as closed:
+            client.receive()
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1000
+
+
+def test_silent_upstream_gets_keep_alive_frames() -> None:
+    go = threading.Event()
+    server = ServerSettings(shutdown_grace=0.3, keep_alive_interval=0.05)
+    with running_stage(server=server) as stage:
+        scene = stage.scene("chat", held(go))
+        with socket_client(stage.url, scene.model) as client:
+            client.send(input="Hi.", stream_id="a")
+            assert client.receive() == {"type": "keepalive", "stream_id": "a"}
+            go.set()
+            assert client.events()[-1]["type"] == "response.completed"
+
+
+def test_gateway_that_stops_closes_idle_connections_and_ends_running_responses() -> None:
+    never = threading.Event()
+    with running_stage() as stage:
+        scene = stage.scene("chat", held(never))
+        with (
+            socket_client(stage.url, scene.model) as idle,
+            socket_client(stage.url, scene.model) as busy,
+        ):
+            busy.send(input="Hi.")
+            busy.send(input="Waits.")
+            wait_until(lambda: len(scene.requests) == 1)
+            stopping = threading.Thread(target=stage.gateway.stop)
+            stopping.start()
+            with pytest.raises(ConnectionClosed):
+                idle.receive()
+            frames = [busy.events()[-1], busy.events()[-1]]
+            assert {frame["type"] for frame in frames} <= {"error", "response.failed"}
+            with pytest.raises(ConnectionClosed):
+                busy.receive()
+            stopping.join()
+        never.set()
+
+
+def test_client_that_does_not_read_holds_up_the_upstream() -> None:
+    # More than the buffers of both systems hold together.
+    chunk = b'data: {"choices":[{"index":0,"delta":{"content":"%b"}}]}\n\n' % (b"x" * 60_000)
+    first = stream("chat", HELLO).split(b"\n\n")[0] + b"\n\n"
+    reply = ScriptedReply(content_type="text/event-stream", chunks=[first, *[chunk] * 1000])
+    with running_stage() as stage:
+        scene = stage.scene("chat", reply)
+        with socket_client(stage.url, scene.model, max_queue=1) as client:
+            client.send(input="Hi.")
+            client.receive()
+            last = -1
+            while scene.requests[0].sent != last:
+                last = scene.requests[0].sent
+                time.sleep(0.5)
+            assert scene.requests[0].finished_at is None
+
+
+# --- the handshake ------------------------------------------------------------------------------------------------
+
+
+def refused(url: str, **options: Any) -> InvalidStatus:
+    with pytest.raises(InvalidStatus) as error, connect(socket_url(url), **options):
+        pass
+    return error.value
+
+
+def test_key_is_checked_before_the_handshake() -> None:
+    server = ServerSettings(shutdown_grace=0.3, api_keys=("sk-right",))
+    with running_stage(server=server) as stage:
+        for headers in ({}, {"authorization": "Bearer sk-wrong"}):
+            error = refused(stage.url, additional_headers=headers)
+            assert error.response.status_code == 401
+            assert b"error" in error.response.body
+        right = {"authorization": "Bearer sk-right"}
+        with socket_client(stage.url, "chat/m", additional_headers=right) as client:
+            client.answer(input=[], generate=False)
+
+
+def test_page_of_another_site_is_refused_without_keys(stage: Stage) -> None:
+    error = refused(stage.url, origin="https://example.com")
+    assert error.response.status_code == 403
+
+
+def test_large_head_is_refused(stage: Stage) -> None:
+    large = {"x-large": "x" * 30_000, "x-larger": "x" * 30_000}
+    with socket_client(stage.url, "chat/m", additional_headers=large) as client:
+        client.answer(input=[], generate=False)
+    error = refused(stage.url, additional_headers={**large, "x-too": "x" * 10_000})
+    assert error.response.status_code == 431
+
+
+def test_switched_off_it_is_answered_426() -> None:
+    server = ServerSettings(shutdown_grace=0.3, websocket=False)
+    with running_stage(server=server) as stage:
+        assert refused(stage.url).response.status_code == 426
+
+
+def test_full_gateway_refuses_with_429() -> None:
+    go = threading.Event()
+    settings = ServerSettings(shutdown_grace=0.3, max_streams=1)
+    with running_stage(server=settings) as stage:
+        scene = stage.scene("chat", held(go))
+        with socket_client(stage.url, scene.model) as client:
+            client.send(input="Hi.")
+            wait_until(lambda: len(scene.requests) == 1)
+            assert refused(stage.url).response.status_code == 429
+            frame = client.error(input="Hi.", stream_id="second")
+            assert (frame["status"], frame["headers"]["retry-after"]) == (429, "1")
+            go.set()
+            assert client.events()[-1]["type"] == "response.completed"
+
+
+def test_each_response_is_counted_like_a_post(stage: Stage) -> None:
+    def answered() -> list[str]:
+        with connection(stage.gateway) as client:
+            client.request("GET", "/metrics")
+            lines = client.getresponse().read().decode().splitlines()
+        return [line for line in lines if scene.model in line and "responses" in line]
+
+    scene = stage.scene("chat", CALLS)
+    with socket_client(stage.url, scene.model) as client:
+        client.answer(input="Hi.")
+        client.error(input="Hi.", previous_response_id="resp_no")
+    print(answered())
