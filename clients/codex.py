@@ -34,6 +34,7 @@ env_key = "GATEWAY_KEY"
 wire_api = "responses"
 request_max_retries = 0
 stream_max_retries = 0
+supports_websockets = {websockets}
 
 [analytics]
 enabled = false
@@ -77,7 +78,9 @@ class CodexRun:
 class Codex:
     """An installation: its home, its catalogue, and a folder to work in."""
 
-    def __init__(self, folder: Path, url: str, *, more: str = "") -> None:
+    def __init__(
+        self, folder: Path, url: str, *, more: str = "", websockets: bool = False
+    ) -> None:
         self.url = url
         self.home = folder / "home"
         self.work = folder / "work"
@@ -85,14 +88,14 @@ class Codex:
         self.work.mkdir()
         catalog = self.home / "models.json"
         catalog.write_text(_catalog(), encoding="utf-8")
-        config = CONFIG.format(url=url, catalog=catalog)
+        config = CONFIG.format(url=url, catalog=catalog, websockets=str(websockets).lower())
         (self.home / "config.toml").write_text(config + more, encoding="utf-8")
 
     def run(self, model: str, prompt: str) -> CodexRun:
         return self._exec("-m", model, prompt)
 
     def run_as_openai(self, model: str, prompt: str) -> CodexRun:
-        """With the provider that Codex has built in, which tries a WebSocket first."""
+        """With the provider that Codex has built in, which uses a WebSocket."""
         provider = 'model_provider="openai"', f'openai_base_url="{self.url}/v1"'
         return self._exec("-c", provider[0], "-c", provider[1], "-m", model, prompt)
 

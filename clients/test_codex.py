@@ -2,6 +2,7 @@
 
 import json
 import sys
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
@@ -147,13 +148,27 @@ def test_tool_that_has_to_be_searched_for_is_found_and_called(
     assert "echo: marker-77 é" in run.text
 
 
-def test_provider_that_is_built_in_gives_up_its_websocket_at_once(
-    gateway: Stack, tmp_path: Path
-) -> None:
-    gateway.model.play(Script((ModelTurn(calls=(ECHO,)),)))
-    run = Codex(tmp_path, gateway.url).run_as_openai(name(gateway, "gpt-5.5"), "run it")
+def answered(stack: Stack) -> int:
+    """How many requests the gateway has answered."""
+    with urllib.request.urlopen(f"{stack.url}/metrics", timeout=10) as page:
+        lines = page.read().decode().splitlines()
+    counts = [line for line in lines if line.startswith("dragoman_requests_total{")]
+    return sum([int(float(line.rpartition(" ")[2])) for line in counts])
+
+
+@pytest.mark.parametrize("provider", ["custom", "built in"])
+def test_calls_over_a_websocket(gateway: Stack, tmp_path: Path, provider: str) -> None:
+    turns = (ModelTurn("Ah.", (ECHO,)), ModelTurn(calls=(ECHO, shell("echo marker-78"))))
+    gateway.model.play(Script(turns))
+    before = answered(gateway)
+    codex = Codex(tmp_path, gateway.url, websockets=True)
+    run = (codex.run if provider == "custom" else codex.run_as_openai)(
+        name(gateway, "gpt-5.5"), "run it"
+    )
     check(run, gateway)
     assert run.items("error") == []
+    # Over a WebSocket, and only there, Codex first sends a request that generates nothing.
+    assert answered(gateway) - before == len(gateway.model.heard) + 1
 
 
 def test_thinking_does_not_disturb_the_calls(gateway: Stack, tmp_path: Path) -> None:
@@ -166,8 +181,11 @@ def test_thinking_does_not_disturb_the_calls(gateway: Stack, tmp_path: Path) -> 
     check(run, gateway)
 
 
-def test_next_turn_of_a_session_has_the_whole_history(gateway: Stack, tmp_path: Path) -> None:
-    codex = Codex(tmp_path, gateway.url)
+@pytest.mark.parametrize("websockets", [False, True])
+def test_next_turn_of_a_session_has_the_whole_history(
+    gateway: Stack, tmp_path: Path, websockets: bool
+) -> None:
+    codex = Codex(tmp_path, gateway.url, websockets=websockets)
     gateway.model.play(Script((ModelTurn("Ah.", (ECHO, shell("echo marker-78"))),)))
     check(codex.run(name(gateway, "gpt-5.5"), "run it"), gateway)
     gateway.model.play(gateway.model.script)

@@ -466,14 +466,25 @@ def test_doors_are_found_by_every_spelling_of_their_path(stage: Stage, path: str
     assert response.status_code == 200
 
 
-def test_a_websocket_is_answered_426_at_once(stage: Stage) -> None:
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"sec-websocket-key": "short"},
+        {"sec-websocket-key": ""},
+        {"sec-websocket-version": "12"},
+        {"upgrade": "h2c"},
+    ],
+)
+def test_a_websocket_that_is_asked_for_wrongly_is_answered_426_at_once(
+    stage: Stage, wrong: dict[str, str]
+) -> None:
     headers = {
         "upgrade": "websocket",
         "connection": "Upgrade",
         "sec-websocket-key": "dGhlIHNhbXBsZSBub25jZQ==",
         "sec-websocket-version": "13",
     }
-    response = fetch("GET", f"{stage.url}/v1/responses", headers=headers)
+    response = fetch("GET", f"{stage.url}/v1/responses", headers={**headers, **wrong})
     assert response.status_code == 426
 
 

@@ -1,8 +1,8 @@
-"""The HTTP checks of the official Open Responses suite, against a gateway on loopback over the rehearsal.
+"""The checks of the official Open Responses suite, against a gateway on loopback over the rehearsal.
 
 The requests are those of the suite, and so is the judgement: the whole answer, and every event of a stream, validates against
-the schema of Open Responses, and the answer is complete and has what the request was for. The checks over WebSockets, and
-those of compaction, are not here.
+the schema of Open Responses, and the answer is complete and has what the request was for. The checks of compaction are not
+here, over HTTP or over a WebSocket.
 """
 
 import json
@@ -15,6 +15,7 @@ from doors import payloads
 from dragoman.config.settings import ServerSettings, Settings, StoreSettings, UpstreamSettings
 from gateway_harness import RunningGateway, connection, running_gateway
 from vendor_schemas import event_schemas, violations
+from websocket_client import SocketClient, socket_client
 
 Json = dict[str, Any]
 
@@ -74,6 +75,20 @@ def kinds(response: Json) -> list[str]:
     return [item["type"] for item in response["output"]]
 
 
+def completed(events: list[Json]) -> Json:
+    """The response of a stream, whose events are valid and in order."""
+    schemas = event_schemas(VENDOR)
+    found = {line for event in events for line in violations(VENDOR, schemas[event["type"]], event)}
+    assert found == set()
+    assert events[0]["type"] == "response.created"
+    assert events[-1]["type"] == "response.completed"
+    numbers = [event["sequence_number"] for event in events]
+    assert numbers == sorted(set(numbers))
+    response: Json = events[-1]["response"]
+    assert response["status"] == "completed"
+    return response
+
+
 def test_basic_response(gateway: RunningGateway) -> None:
     response = answer(gateway, said("user", "Say hello in exactly 3 words."))
     assert kinds(response) == ["message"]
@@ -93,16 +108,7 @@ def test_streaming_response(gateway: RunningGateway) -> None:
         gateway, model=MODEL, input=[said("user", "Count from 1 to 5.")], stream=True
     )
     assert status == 200
-    events: list[Json] = [payload for _, payload in payloads(stream)]
-    schemas = event_schemas(VENDOR)
-    found = {line for event in events for line in violations(VENDOR, schemas[event["type"]], event)}
-    assert found == set()
-    assert events[0]["type"] == "response.created"
-    assert events[-1]["type"] == "response.completed"
-    numbers = [event["sequence_number"] for event in events]
-    assert numbers == sorted(set(numbers))
-    response = events[-1]["response"]
-    assert response["status"] == "completed"
+    response = completed([payload for _, payload in payloads(stream)])
     assert kinds(response) == ["message"]
 
 
@@ -137,3 +143,54 @@ def test_multi_turn(gateway: RunningGateway) -> None:
         said("assistant", "Hello Alice! Nice to meet you. How can I help you today?"),
         said("user", "What is my name?"),
     )
+
+
+# --- over a WebSocket ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def client(gateway: RunningGateway) -> Iterator[SocketClient]:
+    with socket_client(gateway.url, MODEL) as connected:
+        yield connected
+
+
+def test_websocket_response(client: SocketClient) -> None:
+    asked = said("user", "Count from 1 to 5.")
+    assert kinds(completed(client.ask(input=[asked]))) == ["message"]
+
+
+def test_websocket_sequential_responses(client: SocketClient) -> None:
+    first = completed(client.ask(input=[said("user", "Say hello.")]))
+    second = completed(client.ask(input=[said("user", "Say goodbye.")]))
+    assert first["id"] != second["id"]
+    assert second["output"]
+
+
+def test_websocket_continuation(client: SocketClient) -> None:
+    first = completed(client.ask(input="Remember the word: heron."))
+    second = completed(client.ask(input="Which word?", previous_response_id=first["id"]))
+    assert second["previous_response_id"] == first["id"]
+    assert second["output"]
+
+
+def test_websocket_reconnect_store_false_recovery(gateway: RunningGateway) -> None:
+    with socket_client(gateway.url, MODEL) as before:
+        first = completed(before.ask(input="Remember the word: heron."))
+    with socket_client(gateway.url, MODEL) as after:
+        frame = after.error(input="Which word?", previous_response_id=first["id"])
+        assert frame["error"]["code"] == "previous_response_not_found"
+        completed(after.ask(input="The word is heron. Which word?"))
+
+
+def test_websocket_previous_response_not_found(client: SocketClient) -> None:
+    frame = client.error(input="Go on.", previous_response_id="resp_missing")
+    assert (frame["status"], frame["error"]["code"]) == (400, "previous_response_not_found")
+    assert frame["error"]["param"] == "previous_response_id"
+
+
+def test_websocket_failed_continuation_evicts_cache(client: SocketClient) -> None:
+    first = completed(client.ask(input="Say hello."))
+    output = {"type": "function_call_output", "call_id": "call_unknown", "output": "1"}
+    client.error(input=[output], previous_response_id=first["id"])
+    frame = client.error(input="Go on.", previous_response_id=first["id"])
+    assert frame["error"]["code"] == "previous_response_not_found"

@@ -4,6 +4,7 @@ import json
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +14,8 @@ from websockets.sync.client import connect
 
 from dragoman.config.settings import ServerSettings, StoreSettings
 from dragoman.testing import ScriptedReply, ScriptedUpstream, Wait, json_reply
-from gateway_harness import DIALECTS, connection, one_upstream, running_gateway, wait_until
+from gateway_harness import DIALECTS, one_upstream, running_gateway, wait_until
+from gateway_harness import connection as plain_connection
 from sdk_clients import openai_client
 from stage import Stage, running_stage
 from vendor_wire import Answer, Said, Tool, stream
@@ -28,6 +30,7 @@ TOOL: Json = {"type": "function", "name": "get_weather", "parameters": {"type": 
 OUTPUT: Json = {"type": "function_call_output", "call_id": "call_1", "output": "sunny"}
 LEAVING = 0.1  # seconds in which the upstream must be let go
 ATTEMPTS = 4  # of which one must be in time: a busy machine takes the processor away now and then
+COUNTED = "dragoman_requests_total{"
 STORES = {"stored": StoreSettings(url="memory:"), "off": StoreSettings(policy="off")}
 
 
@@ -494,14 +497,19 @@ def test_full_gateway_refuses_with_429() -> None:
 
 
 def test_each_response_is_counted_like_a_post(stage: Stage) -> None:
-    def answered() -> list[str]:
-        with connection(stage.gateway) as client:
+    def counted() -> Counter[str]:
+        with plain_connection(stage.gateway) as client:
             client.request("GET", "/metrics")
             lines = client.getresponse().read().decode().splitlines()
-        return [line for line in lines if scene.model in line and "responses" in line]
+        pairs = [line.rsplit(" ", 1) for line in lines if line.startswith(COUNTED)]
+        return Counter({name: int(float(count)) for name, count in pairs})
 
     scene = stage.scene("chat", CALLS)
+    before = counted()
     with socket_client(stage.url, scene.model) as client:
         client.answer(input="Hi.")
         client.error(input="Hi.", previous_response_id="resp_no")
-    print(answered())
+    new = counted() - before
+    assert sorted(new.values()) == [1, 1]
+    assert {status for line in new for status in ("200", "400") if status in line} == {"200", "400"}
+    assert all('"responses"' in line for line in new)
