@@ -78,9 +78,7 @@ class CodexRun:
 class Codex:
     """An installation: its home, its catalogue, and a folder to work in."""
 
-    def __init__(
-        self, folder: Path, url: str, *, more: str = "", websockets: bool = False
-    ) -> None:
+    def __init__(self, folder: Path, url: str, *, more: str = "", websockets: bool = False) -> None:
         self.url = url
         self.home = folder / "home"
         self.work = folder / "work"

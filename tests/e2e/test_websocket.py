@@ -6,18 +6,28 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
+import uvicorn
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
 from dragoman.config.settings import ServerSettings, StoreSettings
-from dragoman.testing import ScriptedReply, ScriptedUpstream, Wait, json_reply
+from dragoman.server.app import create_app
+from dragoman.testing import (
+    Chunk,
+    ReceivedRequest,
+    ScriptedReply,
+    ScriptedUpstream,
+    Wait,
+    json_reply,
+)
 from gateway_harness import DIALECTS, one_upstream, running_gateway, wait_until
 from gateway_harness import connection as plain_connection
 from sdk_clients import openai_client
-from stage import Stage, running_stage
+from stage import Stage, deliver, running_stage
 from vendor_wire import Answer, Said, Tool, stream
 from websocket_client import SocketClient, socket_client, socket_url
 
@@ -278,7 +288,7 @@ def test_steering_is_refused(stage: Stage) -> None:
 
 def held(event: threading.Event, answer: Answer = HELLO) -> ScriptedReply:
     """An answer over Chat that begins when the event is set."""
-    chunks = [Wait(event), stream("chat", answer)]
+    chunks: list[Chunk] = [Wait(event), stream("chat", answer)]
     return ScriptedReply(content_type="text/event-stream", chunks=chunks)
 
 
@@ -341,6 +351,10 @@ def test_seventeenth_response_waits_for_a_place(stage: Stage) -> None:
 # --- the connection -----------------------------------------------------------------------------------------------
 
 
+def all_closed(requests: list[ReceivedRequest]) -> bool:
+    return all(each.closed_at is not None for each in requests)
+
+
 @pytest.mark.parametrize("how", ["close", "drop"])
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_client_that_leaves_cancels_all_its_upstream_work(dialect: str, how: str) -> None:
@@ -365,7 +379,7 @@ def test_client_that_leaves_cancels_all_its_upstream_work(dialect: str, how: str
                 if how == "drop":
                     client.connection.socket.shutdown(socket.SHUT_RDWR)
             asked = upstream.requests[seen:]
-            wait_until(lambda asked=asked: all(each.closed_at is not None for each in asked))
+            wait_until(partial(all_closed, asked))
             taken.append(max([each.closed_at or 0.0 for each in asked]) - left)
             assert len(asked) == 2
         assert taken[-1] < LEAVING, taken
@@ -375,9 +389,8 @@ def test_client_that_leaves_cancels_all_its_upstream_work(dialect: str, how: str
 
 
 def test_old_connection_answers_the_next_create_with_an_error_and_closes() -> None:
-    server = ServerSettings(shutdown_grace=0.3, websocket_max_age=0.001)
+    server = ServerSettings(shutdown_grace=0.3, websocket_max_age=0.000001)
     with running_stage(server=server) as stage, socket_client(stage.url, "chat/m") as client:
-        time.sleep(0.002)
         frame = client.error(input="Hi.")
         assert (frame["status"], frame["error"]["code"]) == (
             400,
@@ -424,21 +437,71 @@ def test_gateway_that_stops_closes_idle_connections_and_ends_running_responses()
         never.set()
 
 
-def test_client_that_does_not_read_holds_up_the_upstream() -> None:
-    # More than the buffers of both systems hold together.
-    chunk = b'data: {"choices":[{"index":0,"delta":{"content":"%b"}}]}\n\n' % (b"x" * 60_000)
-    first = stream("chat", HELLO).split(b"\n\n")[0] + b"\n\n"
-    reply = ScriptedReply(content_type="text/event-stream", chunks=[first, *[chunk] * 1000])
-    with running_stage() as stage:
-        scene = stage.scene("chat", reply)
+def flood() -> ScriptedReply:
+    """64 MB: more than the buffers of both systems hold together."""
+    chunk = b'data: {"choices":[{"index":0,"delta":{"content":"%b"}}]}\n\n' % (b"x" * 16_000)
+    first = stream("chat", HELLO).partition(b"\n\n")[0] + b"\n\n"
+    return ScriptedReply(content_type="text/event-stream", chunks=[first, *[chunk] * 4_000])
+
+
+def test_client_that_does_not_read_holds_up_the_upstream_and_is_cut_off() -> None:
+    server = ServerSettings(shutdown_grace=0.3, send_timeout=1.0, keep_alive_interval=0.5)
+    with running_stage(server=server) as stage:
+        scene = stage.scene("chat", flood())
         with socket_client(stage.url, scene.model, max_queue=1) as client:
             client.send(input="Hi.")
-            client.receive()
-            last = -1
-            while scene.requests[0].sent != last:
-                last = scene.requests[0].sent
-                time.sleep(0.5)
-            assert scene.requests[0].finished_at is None
+            wait_until(lambda: len(scene.requests) == 1 and all_closed(scene.requests))
+            assert scene.requests[0].sent < 20_000_000
+            wait_until(lambda: not stage.gateway.app.gateway.sessions)
+
+
+def test_large_answer_is_complete(stage: Stage) -> None:
+    text = ("x" * 5_000,) * 400
+    scene = stage.scene("chat", Answer((Said(text),)))
+    with socket_client(stage.url, scene.model) as client:
+        response = client.answer(input="Hi.")
+        assert response["output"][0]["content"][0]["text"] == "".join(text)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_any_asgi_server_can_serve_it(dialect: str) -> None:
+    with ScriptedUpstream.in_thread(
+        lambda request: deliver(dialect, HELLO, is_stream=True)
+    ) as upstream:
+        app = create_app(one_upstream(upstream.url, dialect))
+        config = uvicorn.Config(app, ws="websockets-sansio", http="h11", log_config=None)
+        listener = socket.create_server(("127.0.0.1", 0))
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+        thread.start()
+        wait_until(lambda: server.started)
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        try:
+            with socket_client(url, "m") as client:
+                first = client.answer(input="Hi.", stream_id="a")["id"]
+                client.answer(input="And?", previous_response_id=first, stream_id="a")
+                assert client.error(input=7)["status"] == 400
+            path = socket_url(url).replace("responses", "messages")
+            with pytest.raises(InvalidStatus) as error, connect(path):
+                pass
+            assert error.value.response.status_code == 426
+        finally:
+            server.should_exit = True
+            thread.join()
+            listener.close()
+
+
+def test_headers_of_codex_in_the_message_reach_the_upstream(stage: Stage) -> None:
+    scene = stage.scene("responses", HELLO)
+    headers = {"originator": "codex_exec", "x-codex-turn-metadata": "prewarm"}
+    metadata = {"x-codex-turn-metadata": "turn"}
+    with socket_client(stage.url, scene.model, additional_headers=headers) as client:
+        client.answer(input="Hi.", client_metadata=metadata)
+    heard = scene.requests[0]
+    assert heard.headers["x-codex-turn-metadata"] == "turn"
+    assert scene.heard["client_metadata"] == metadata
+    assert "upgrade" not in heard.headers
+    assert not [name for name in heard.headers if name.startswith("sec-websocket-")]
 
 
 # --- the handshake ------------------------------------------------------------------------------------------------

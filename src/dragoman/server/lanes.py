@@ -11,10 +11,7 @@ continue the response of any lane. If the request fails, the response that it co
 another lane's: OpenAI's rule, by which a client learns that it must send the whole conversation again.
 """
 
-import re
-
-from msgspec import Struct
-
+from dragoman.dialects.responses import Create
 from dragoman.errors import RequestRefused
 from dragoman.server.limits import GatewayRefusal
 from dragoman.store.records import Link
@@ -28,8 +25,6 @@ MAX_LANES = 32
 MAX_WAITING = 64
 """Requests that wait on one connection: four for each that may run. A client that waits for its answers has none."""
 
-_NAME = re.compile(r"[A-Za-z0-9_.-]{1,256}")
-
 
 class LaneBusy(GatewayRefusal):
     """Too many requests wait on the connection."""
@@ -37,35 +32,6 @@ class LaneBusy(GatewayRefusal):
     kind = "rate_limit"
     status = 429
     headers = ((b"retry-after", b"1"),)
-
-
-class Create(Struct, frozen=True, kw_only=True):
-    """One `response.create`. `lane`: its `stream_id`. `body`: the body of the equal POST.
-
-    previous: the response that it continues. generates: whether an upstream is asked.
-    """
-
-    body: bytes
-    lane: str | None = None
-    previous: str | None = None
-    generates: bool = True
-
-
-def check_name(name: object) -> str | None:
-    """Return the name of a lane.
-
-    Raises:
-        RequestRefused: it is not a valid name.
-    """
-    if name is None:
-        return None
-    if not isinstance(name, str) or _NAME.fullmatch(name) is None:
-        raise RequestRefused(
-            "stream_id: expected 1 to 256 letters, digits, '_', '.' or '-'",
-            param="stream_id",
-            code="invalid_stream_id",
-        )
-    return name
 
 
 class Lanes:

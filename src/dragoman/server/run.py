@@ -117,7 +117,7 @@ def make_server(app: App, settings: Settings) -> Server:
         ws="none",  # `GatewayProtocol` chooses the protocol of a WebSocket
         ws_max_size=WEBSOCKET_ROOM * server.max_body_bytes,
         ws_ping_interval=server.keep_alive_interval,
-        ws_ping_timeout=server.send_timeout,
+        ws_ping_timeout=None,  # `WebSocketProtocol.check_times` notices a client that is gone
         ws_per_message_deflate=False,
         lifespan="on",
         access_log=False,

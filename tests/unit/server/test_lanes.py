@@ -2,16 +2,15 @@
 
 import pytest
 
+from dragoman.dialects.responses import Create
 from dragoman.errors import RequestRefused
 from dragoman.model.request import Request
 from dragoman.server.lanes import (
     MAX_LANES,
     MAX_RUNNING,
     MAX_WAITING,
-    Create,
     LaneBusy,
     Lanes,
-    check_name,
 )
 from dragoman.store.records import Link, StoredHead
 
@@ -102,18 +101,6 @@ def test_only_so_many_bytes_wait() -> None:
     made.add(create(body=b"123456"))
     with pytest.raises(LaneBusy):
         made.add(create(body=b"12345"))
-
-
-@pytest.mark.parametrize("name", ["", "a b", "a" * 257, "ä", "a/b", 7, True, [], {}])
-def test_a_name_has_few_characters(name: object) -> None:
-    with pytest.raises(RequestRefused) as refused:
-        check_name(name)
-    assert (refused.value.code, refused.value.param) == ("invalid_stream_id", "stream_id")
-
-
-@pytest.mark.parametrize("name", [None, "a", "A_1.b-c", "a" * 256])
-def test_a_good_name_is_returned(name: str | None) -> None:
-    assert check_name(name) == name
 
 
 def test_the_last_response_of_each_lane_is_remembered() -> None:

@@ -20,13 +20,25 @@ from dragoman.dialects.responses.terminal import (
 )
 from dragoman.dialects.responses.turns import list_items, read_submitted
 from dragoman.dialects.responses.usable import ResponsesCheck, is_usable_body
+from dragoman.dialects.responses.websocket import (
+    KEEP_ALIVE,
+    Create,
+    Steer,
+    error_frame,
+    lane_member,
+    lane_of,
+    read_message,
+)
 
 __all__ = (
     "DEFAULT_TARGET",
+    "KEEP_ALIVE",
     "LOSSES",
+    "Create",
     "ResponsesCheck",
     "ResponsesEncoder",
     "ResponsesReader",
+    "Steer",
     "bare_response",
     "change_status",
     "decode_error",
@@ -34,15 +46,19 @@ __all__ = (
     "early_response_id",
     "encode_error",
     "encode_request",
+    "error_frame",
     "failed_event",
     "find_repairs",
     "has_failed",
     "is_usable_body",
     "is_waiting",
+    "lane_member",
+    "lane_of",
     "list_items",
     "read_body",
     "read_body_end",
     "read_end",
+    "read_message",
     "read_opening",
     "read_submitted",
     "read_typed",

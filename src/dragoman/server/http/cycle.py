@@ -6,10 +6,14 @@ An answer goes out in one write, a stream's head together with its first bytes; 
 """
 
 import asyncio
+import errno
 import logging
+import socket
+import sys
 from collections.abc import Callable, MutableMapping
 from functools import partial
 from http import HTTPStatus
+from typing import cast
 
 from starlette.types import Message
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
@@ -248,3 +252,26 @@ class Cycle:
         if self._flow.read_paused:
             self._flow.resume_reading()  # also to notice when the client leaves
         return data
+
+
+if sys.platform == "linux":
+    import fcntl
+    import termios
+
+    def unsent_bytes(transport: asyncio.Transport) -> int:
+        """Bytes in the system's send buffer. The system reports free room only when a third of the buffer is empty."""
+        sock = cast("socket.socket | None", transport.get_extra_info("socket"))
+        if sock is None:
+            return 0
+        try:
+            found = fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, b"\0\0\0\0")
+        except OSError as error:
+            if error.errno not in (errno.EBADF, errno.EINVAL, errno.ENOTTY):
+                raise
+            return 0
+        return int.from_bytes(found, sys.byteorder)
+
+else:
+
+    def unsent_bytes(_transport: asyncio.Transport) -> int:
+        return 0

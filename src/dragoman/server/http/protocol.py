@@ -22,10 +22,8 @@ A running answer is never disturbed: malformed bytes behind its request only end
 """
 
 import asyncio
-import errno
 import logging
 import socket
-import sys
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from enum import Enum, auto
@@ -38,7 +36,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from dragoman._json import dumps
 from dragoman.config.settings import ServerSettings
 from dragoman.server.http.connection import ClientConnection
-from dragoman.server.http.cycle import STATUS_LINES, Cycle, Flow
+from dragoman.server.http.cycle import STATUS_LINES, Cycle, Flow, unsent_bytes
 from dragoman.server.http.websocket import WebSocketProtocol, asks_for_websocket
 
 logger = logging.getLogger(__name__)
@@ -485,7 +483,7 @@ class GatewayProtocol(HttpToolsProtocol):
         """Close the connection of a client that has read nothing of its answer for too long."""
         waiting = self.transport.get_write_buffer_size()
         if waiting:
-            waiting += _unsent(self.transport)
+            waiting += unsent_bytes(self.transport)
         if not waiting or not self._written or waiting < self._written:
             self._written, self._written_at = waiting, now
         elif now - self._written_at >= self._limits.send_timeout:
@@ -545,26 +543,3 @@ class GatewayProtocol(HttpToolsProtocol):
 
 def _late(what: str, setting: str, seconds: float) -> str:
     return f"expected the {what} of the request within {seconds:g} s (server.{setting}); it stalled"
-
-
-if sys.platform == "linux":
-    import fcntl
-    import termios
-
-    def _unsent(transport: asyncio.Transport) -> int:
-        """Bytes in the system's send buffer. The system reports free room only when a third of the buffer is empty."""
-        sock = cast("socket.socket | None", transport.get_extra_info("socket"))
-        if sock is None:
-            return 0
-        try:
-            found = fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, b"\0\0\0\0")
-        except OSError as error:
-            if error.errno not in (errno.EBADF, errno.EINVAL, errno.ENOTTY):
-                raise
-            return 0
-        return int.from_bytes(found, sys.byteorder)
-
-else:
-
-    def _unsent(_transport: asyncio.Transport) -> int:
-        return 0
