@@ -12,6 +12,7 @@ import uvicorn
 from uvicorn.protocols.http import flow_control
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
 
 METHODS = (
@@ -27,6 +28,11 @@ METHODS = (
     (HttpToolsProtocol, "on_body", "self body"),
     (HttpToolsProtocol, "_start_asgi_task", "self cycle app"),
     (RequestResponseCycle, "run_asgi", "self app"),
+    (WebSocketsSansIOProtocol, "__init__", "self config server_state app_state _loop"),
+    (WebSocketsSansIOProtocol, "connection_made", "self transport"),
+    (WebSocketsSansIOProtocol, "data_received", "self data"),
+    (WebSocketsSansIOProtocol, "handle_connect", "self event"),
+    (WebSocketsSansIOProtocol, "shutdown", "self"),
     *((FlowControl, name, "self") for name in ("drain", "pause_reading", "resume_reading")),
     *((FlowControl, name, "self") for name in ("pause_writing", "resume_writing")),
     (uvicorn.Server, "capture_signals", "self"),
@@ -35,6 +41,8 @@ METHODS = (
 )  # fmt: skip
 # Attributes that uvicorn reads of a cycle, so that ours must have them.
 CYCLE = ("disconnected", "keep_alive", "response_complete", "response_started", "chunked_encoding", "message_event")  # fmt: skip
+
+SOCKET = ("app", "close_sent", "close_timeout", "conn", "disconnected", "handshake_complete", "logger", "transport", "writable")  # fmt: skip
 
 
 def protocol() -> HttpToolsProtocol:
@@ -69,6 +77,11 @@ def test_flow_control_has_its_flags() -> None:
     assert (flow.read_paused, flow.write_paused) == (False, False)
     assert "_is_writable_event" in vars(flow)
     assert flow_control.HIGH_WATER_LIMIT > 0
+
+
+@pytest.mark.parametrize("name", SOCKET)
+def test_websocket_has_the_attributes_that_ours_uses(name: str) -> None:
+    assert f"self.{name}" in inspect.getsource(WebSocketsSansIOProtocol.__init__)
 
 
 @pytest.mark.parametrize("name", CYCLE)
