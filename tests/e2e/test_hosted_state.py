@@ -14,6 +14,7 @@ from plain_http import ask as ask_plainly
 from plain_http import fetch, plain_body
 from sdk_clients import conversation, openai_client
 from stage import Scene, Stage
+from websocket_client import socket_client
 
 FUNCTION: dict[str, Any] = {
     "type": "function",
@@ -72,6 +73,16 @@ def test_items_that_come_back_are_calls_with_their_results(
     history.append({"role": "user", "content": "And more?"})
     created(stage, goes_on, input=history)
     assert spoken_turns(goes_on) == WHOLE
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_websocket_remembers_calls_with_their_results(stage: Stage, dialect: str) -> None:
+    first = answers(said("Look."), echo("a saw"))
+    scene = stage.scene(dialect, first, answers(said("A saw.")), answers(said("No.")))
+    with socket_client(stage.url, scene.model) as client:
+        previous = client.answer(input="What is there?")["id"]
+        client.answer(input="And more?", previous_response_id=previous)
+    assert spoken_turns(scene) == WHOLE
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

@@ -28,7 +28,7 @@ from gateway_harness import DIALECTS, one_upstream, running_gateway, wait_until
 from gateway_harness import connection as plain_connection
 from sdk_clients import openai_client
 from stage import Stage, deliver, running_stage
-from vendor_wire import Answer, Said, Tool, stream
+from vendor_wire import Answer, Said, Thought, Tool, stream
 from websocket_client import SocketClient, socket_client, socket_url
 
 Json = dict[str, Any]
@@ -103,6 +103,16 @@ def test_warm_up_asks_no_upstream_and_can_be_continued(stage: Stage, dialect: st
     assert heard.index("Be brief.")
     assert "Hi." in heard
     assert "generate" not in scene.heard
+
+
+@pytest.mark.parametrize("dialect", ["responses", "messages"])
+def test_sealed_reasoning_goes_back_with_the_continuation(stage: Stage, dialect: str) -> None:
+    scene = stage.scene(dialect, Answer((Thought("Hm.", "seal-of-the-model"), CALL)), HELLO)
+    with socket_client(stage.url, scene.model) as client:
+        include = ["reasoning.encrypted_content"]
+        first = client.answer(input="Weather?", tools=[TOOL], include=include)
+        client.answer(input=[OUTPUT], tools=[TOOL], previous_response_id=first["id"])
+    assert "seal-of-the-model" in texts(scene.heard)
 
 
 def test_warm_up_without_input_can_be_continued(stage: Stage) -> None:

@@ -69,5 +69,6 @@ def socket_url(url: str) -> str:
 @contextmanager
 def socket_client(url: str, model: str, **options: Any) -> Generator[SocketClient]:
     """`options`: of `websockets.connect`."""
-    with connect(socket_url(url), max_size=None, open_timeout=PATIENCE, **options) as connection:
+    connecting: Any = connect(socket_url(url), max_size=None, open_timeout=PATIENCE, **options)
+    with connecting as connection:
         yield SocketClient(connection, model)

@@ -291,6 +291,7 @@ HARMLESS: dict[type[Struct], set[str]] = {
         *("port", "workers", "api_keys", "max_body_bytes", "max_header_bytes", "max_tools", "max_depth"),
         *("max_values", "max_streams", "head_timeout", "body_timeout", "idle_timeout", "send_timeout"),
         *("keep_alive_interval", "shutdown_grace", "metrics", "responses_profile"),
+        *("websocket", "websocket_max_age"),
     },
     DumpSettings: {"max_bytes", "files"},
     StoreSettings: {"policy", "ttl", "max_bytes", "max_record_bytes", "pool_size"},

@@ -54,7 +54,8 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         self, config: Config, server_state: ServerState, app_state: dict[str, object]
     ) -> None:
         super().__init__(config, server_state, app_state)
-        self._limits: ServerSettings = getattr(self.app, "limits", _DEFAULTS)
+        app = cast("object", self.app)  # pyright: ignore[reportUnknownMemberType] -- uvicorn does not type it
+        self._limits: ServerSettings = getattr(app, "limits", _DEFAULTS)
         self.logger = _logger
         self.close_timeout = _LINGER
         self._headers: list[tuple[bytes, bytes]] = []
@@ -78,8 +79,8 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         super().handle_connect(event)
         self.scope["headers"] = self._headers
         self._headers = []
-        extensions = cast("dict[str, dict[str, object]]", self.scope["extensions"])
-        extensions[TEXTS] = {"send": self.send_texts}
+        own: dict[object, object] = {"send": self.send_texts}
+        self.scope["extensions"] = {**(self.scope.get("extensions") or {}), TEXTS: own}
 
     def send_texts(self, frames: list[bytes]) -> Pending:
         """Send text frames, in one write. Nothing is sent to a client that has left: the session learns of it by ASGI."""
