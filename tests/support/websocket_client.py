@@ -1,9 +1,9 @@
 """A client of the Responses door over a WebSocket: sends `response.create` and collects the frames of each answer."""
 
 import json
-from collections.abc import Generator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, cast
 
 from websockets.sync.client import ClientConnection, connect
 
@@ -69,6 +69,7 @@ def socket_url(url: str) -> str:
 @contextmanager
 def socket_client(url: str, model: str, **options: Any) -> Generator[SocketClient]:
     """`options`: of `websockets.connect`."""
-    connecting: Any = connect(socket_url(url), max_size=None, open_timeout=PATIENCE, **options)
-    with connecting as connection:
+    # `connect` also returns connections that are no context managers, which pyright cannot follow.
+    connected = cast("Callable[..., AbstractContextManager[ClientConnection]]", connect)
+    with connected(socket_url(url), max_size=None, open_timeout=PATIENCE, **options) as connection:
         yield SocketClient(connection, model)
