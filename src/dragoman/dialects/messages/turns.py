@@ -559,12 +559,12 @@ class MessageListWriter:
             is_leading = is_leading and is_system
             self._note_turn(turn, where)
             if turn.head or (is_leading and not is_native_system(turn)):
-                self._system.extend(self._tell(turn, "system", where))
+                self._system.extend(self._blocks_of(turn, "system", where))
             elif is_system:
                 self._add_system(turn, where)
             else:
                 role: _Role = "assistant" if turn.role == "assistant" else "user"
-                self._add(role, self._tell(turn, role, where), turn, where)
+                self._add(role, self._blocks_of(turn, role, where), turn, where)
         if not self._continues:
             self._pair_server_calls()
         self._settle_messages()
@@ -580,7 +580,7 @@ class MessageListWriter:
             for message in self._messages
         ]
 
-    def _tell(self, turn: Turn, place: _Role, where: str) -> list[Block]:
+    def _blocks_of(self, turn: Turn, place: _Role, where: str) -> list[Block]:
         blocks: list[Block] = []
         for index, part in enumerate(turn.parts):
             blocks.extend(self._parts.write(part, place, f"{where}.parts[{index}]"))
@@ -598,7 +598,7 @@ class MessageListWriter:
             self._book.note("turn_name", where, turn.name)
 
     def _add_system(self, turn: Turn, where: str) -> None:
-        blocks = self._tell(turn, "system", where)
+        blocks = self._blocks_of(turn, "system", where)
         if is_native_system(turn):
             message = _Message("system", where)
             message.blocks = blocks
