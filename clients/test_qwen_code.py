@@ -101,7 +101,9 @@ def test_next_turn_of_a_session_has_the_whole_history(gateway: Stack, tmp_path: 
     report = describe(run, gateway.model)
     assert (run.code, gateway.model.objections) == (0, []), report
     assert gateway.model.heard, report
-    for heard in gateway.model.heard:  # Qwen Code may ask for a suggestion too, with the same history
+    for (
+        heard
+    ) in gateway.model.heard:  # Qwen Code may ask for a suggestion too, with the same history
         calls = [call.id for call in heard.conversation.calls]
         assert calls == gateway.model.call_ids(heard.dialect), report
     assert "marker-78" in run.text, report
