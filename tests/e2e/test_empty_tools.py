@@ -33,7 +33,9 @@ def test_an_empty_list_of_tools_is_left_out(
         more["parallel_tool_calls"] = True
     reply = ask(stage.url, door, plain_body(door, scene.model, **more, stream=stream))
     assert reply.status_code == 200
-    assert scene.heard.keys().isdisjoint({"tools", "tool_choice"})
+    assert "tools" not in scene.heard
+    if door == dialect or dialect != "responses":  # which takes a choice without tools
+        assert "tool_choice" not in scene.heard
     if dialect == "chat":
         assert "parallel_tool_calls" not in scene.heard
     if door == dialect:  # the rest of the client's body is not changed
