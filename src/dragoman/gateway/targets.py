@@ -55,6 +55,17 @@ class AttemptTarget(Struct, frozen=True, gc=False):
         return settings.kind == "chatgpt-codex" or is_openai(settings.base_url)
 
     @property
+    def counts_tokens(self) -> bool:
+        """Whether the upstream counts the tokens of a request; see `UpstreamSettings.count_tokens`."""
+        settings = self.settings
+        if self.dialect not in ("messages", "responses"):
+            return False
+        if settings.count_tokens is not None:
+            return settings.count_tokens == "native"
+        is_known = settings.kind == "rehearsal" or is_openai(settings.base_url)
+        return self.dialect == "messages" or is_known
+
+    @property
     def is_exact(self) -> bool:
         """Whether the operator wants what passes in one dialect unchanged, so that its text is not searched for calls."""
         return self.is_same_dialect and self.settings.passthrough == "exact"

@@ -12,7 +12,11 @@ from dragoman.dialects.registry import CODECS
 from dragoman.model.outcome import ErrorInfo
 from dragoman.model.parts import Dialect
 
-COUNT_TOKENS_PATH = "/v1/messages/count_tokens"
+COUNT_PATHS: Mapping[str, Dialect] = {
+    "/v1/messages/count_tokens": "messages",
+    "/v1/responses/input_tokens": "responses",
+}
+"""The paths that count the tokens of a request."""
 
 
 class Door(Struct, frozen=True):
