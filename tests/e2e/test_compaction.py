@@ -28,8 +28,16 @@ TOOL: Json = {
     "strict": False,
 }
 HISTORY: list[Json] = [
-    {"type": "message", "role": "developer", "content": [{"type": "input_text", "text": "Be brief."}]},
-    {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Build a boat."}]},
+    {
+        "type": "message",
+        "role": "developer",
+        "content": [{"type": "input_text", "text": "Be brief."}],
+    },
+    {
+        "type": "message",
+        "role": "user",
+        "content": [{"type": "input_text", "text": "Build a boat."}],
+    },
     {"type": "function_call", "call_id": "call_1", "name": "saw", "arguments": "{}"},
     {"type": "function_call_output", "call_id": "call_1", "output": "sawn"},
 ]
@@ -75,7 +83,9 @@ def compact(stage: Stage, model: str, *, stream: bool, **more: object) -> Json:
         "response.completed",
     ]
     response: Json = events[-1]["response"]
-    assert [event["item"] for event in events if event["type"].endswith("item.done")] == response["output"]
+    assert [event["item"] for event in events if event["type"].endswith("item.done")] == response[
+        "output"
+    ]
     return response
 
 
@@ -110,7 +120,9 @@ def texts_of(body: Json) -> list[str]:
 
 @streamed
 @dialects
-def test_a_trigger_is_answered_with_one_compaction(stage: Stage, dialect: str, stream: bool) -> None:
+def test_a_trigger_is_answered_with_one_compaction(
+    stage: Stage, dialect: str, stream: bool
+) -> None:
     scene = stage.scene(dialect, said(SUMMARY))
     response = compact(stage, scene.model, stream=stream)
     item = only_item(response)
@@ -130,7 +142,9 @@ def test_a_trigger_is_answered_with_one_compaction(stage: Stage, dialect: str, s
 
 
 @dialects
-def test_a_conversation_without_calls_is_summarised_without_tools(stage: Stage, dialect: str) -> None:
+def test_a_conversation_without_calls_is_summarised_without_tools(
+    stage: Stage, dialect: str
+) -> None:
     scene = stage.scene(dialect, said(SUMMARY))
     only_item(compact(stage, scene.model, stream=False, input=[*HISTORY[:2], TRIGGER]))
     assert scene.heard.keys().isdisjoint({"tools", "tool_choice"})
@@ -199,7 +213,9 @@ def test_an_answer_that_is_no_summary_is_a_failure(
 
 
 @dialects
-def test_an_error_of_the_upstream_is_the_error_of_the_compaction(stage: Stage, dialect: str) -> None:
+def test_an_error_of_the_upstream_is_the_error_of_the_compaction(
+    stage: Stage, dialect: str
+) -> None:
     scene = stage.scene(dialect, json_reply({"error": {"message": "slow down"}}, 429))
     reply = post(stage, model=scene.model, input=[*HISTORY, TRIGGER], stream=True)
     assert reply.status_code == 429
@@ -230,7 +246,9 @@ def test_a_stored_compaction_is_continued_by_its_id(stage: Stage, dialect: str) 
 def test_the_sdk_compacts_a_conversation(stage: Stage, dialect: str) -> None:
     scene = stage.scene(dialect, said(SUMMARY), said("Mast done."))
     client = openai_client(stage.url)
-    done = client.responses.compact(model=scene.model, input=HISTORY, instructions="You build boats.")
+    done = client.responses.compact(
+        model=scene.model, input=HISTORY, instructions="You build boats."
+    )
     assert done.object == "response.compaction"
     assert [item.type for item in done.output] == ["message", "message", "compaction"]
     assert [item.role for item in done.output[:2]] == ["developer", "user"]
@@ -253,7 +271,11 @@ def test_a_stored_response_is_compacted_by_its_id(stage: Stage) -> None:
 
 @pytest.mark.parametrize(
     ("body", "param"),
-    [({"input": "hi"}, "model"), ({"model": "chat/x"}, "input"), ({"model": "chat/x", "input": []}, "input")],
+    [
+        ({"input": "hi"}, "model"),
+        ({"model": "chat/x"}, "input"),
+        ({"model": "chat/x", "input": []}, "input"),
+    ],
 )
 def test_a_compaction_of_nothing_is_refused(stage: Stage, body: Json, param: str) -> None:
     reply = post(stage, "/v1/responses/compact", **body)
@@ -291,7 +313,9 @@ def test_a_damaged_compaction_is_refused(stage: Stage, route: str, content: str)
 
 
 @pytest.mark.parametrize("route", ["responses", "native"])
-def test_the_compaction_of_a_responses_upstream_goes_back_unchanged(stage: Stage, route: str) -> None:
+def test_the_compaction_of_a_responses_upstream_goes_back_unchanged(
+    stage: Stage, route: str
+) -> None:
     foreign = {"type": "compaction", "id": "cmp_1", "encrypted_content": "gAAAAA-of-openai"}
     scene = stage.scene("responses", said("Hi."), route=route)
     assert post(stage, model=scene.model, input=[HISTORY[1], foreign]).status_code == 200

@@ -93,7 +93,9 @@ def test_an_error_of_the_count_is_an_error(stage: Stage) -> None:
 
 
 def test_the_history_of_a_stored_response_is_counted(stage: Stage) -> None:
-    scene = stage.scene("messages", Answer((Said(("Hull done.",)),)), json_reply({"input_tokens": 9}))
+    scene = stage.scene(
+        "messages", Answer((Said(("Hull done.",)),)), json_reply({"input_tokens": 9})
+    )
     client = openai_client(stage.url)
     first = client.responses.create(model=scene.model, input="Build a boat.")
     counted = client.responses.input_tokens.count(

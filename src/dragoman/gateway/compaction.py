@@ -151,7 +151,9 @@ def summary_request(request: Request, target: AttemptTarget) -> Request:
 
 def _needs_tools(request: Request, target: AttemptTarget) -> bool:
     """Whether the upstream would refuse the conversation without its tools, or reads them in the conversation."""
-    if target.dialect == "messages":  # Anthropic refuses calls of tools that the request does not declare
+    if (
+        target.dialect == "messages"
+    ):  # Anthropic refuses calls of tools that the request does not declare
         return any(isinstance(part, Call) for turn in request.turns for part in turn.parts)
     return target.dialect == "responses" and any(tool.place == "input" for tool in request.tools)
 
@@ -347,7 +349,9 @@ class SummaryStage:
 
 
 def _no_summary(reason: str, *, has_text: bool) -> ErrorInfo:
-    got = f"a text that ended with {reason!r}" if has_text else f"no text (it ended with {reason!r})"
+    got = (
+        f"a text that ended with {reason!r}" if has_text else f"no text (it ended with {reason!r})"
+    )
     message = f"the conversation was not compacted: expected the model's summary, got {got}"
     # Another upstream may do better; the same one would do the same again.
     return ErrorInfo(kind="protocol", message=message, code=FAILED_CODE)

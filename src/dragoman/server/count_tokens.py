@@ -23,7 +23,17 @@ from dragoman.gateway.plan import ClientRequest, knows_previous, plan_request
 from dragoman.gateway.reply import read_whole
 from dragoman.gateway.targets import AttemptTarget
 from dragoman.model.outcome import ErrorInfo
-from dragoman.model.parts import Call, Dialect, Media, Opaque, Part, Reasoning, Refusal, Result, Text
+from dragoman.model.parts import (
+    Call,
+    Dialect,
+    Media,
+    Opaque,
+    Part,
+    Reasoning,
+    Refusal,
+    Result,
+    Text,
+)
 from dragoman.model.request import Request, Tool
 from dragoman.offload import offload
 from dragoman.server.gateway import Gateway

@@ -235,9 +235,7 @@ def write_body(outcome: Outcome, context: EncodeContext, book: LossBook) -> byte
     return written.body
 
 
-def _compacted(
-    outcome: Outcome, choice: Choice, context: EncodeContext, book: LossBook
-) -> bytes:
+def _compacted(outcome: Outcome, choice: Choice, context: EncodeContext, book: LossBook) -> bytes:
     """Return the answer of `/responses/compact`: the messages that stay, then the compaction."""
     mint = Minter(context.seed or outcome.response_id)
     output = retained_items(context.retained or (), mint)
