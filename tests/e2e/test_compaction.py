@@ -60,18 +60,24 @@ def said(text: str, finish: Any = "stop") -> Answer:
     return Answer((Said((text[:5], text[5:])),), finish=finish)
 
 
-def post(stage: Stage, path: str = "/v1/responses", **body: object) -> Any:
+def post(stage: Stage, **body: object) -> Any:
     headers = {"content-type": "application/json"}
-    return fetch("POST", stage.url + path, headers, json.dumps(body).encode())
+    return fetch("POST", f"{stage.url}/v1/responses", headers, json.dumps(body).encode())
 
 
 def compact(stage: Stage, model: str, *, stream: bool, **more: object) -> Json:
     """The response to a conversation that ends with a trigger, streamed or not; its stream is checked."""
-    body = {"model": model, "input": [*HISTORY, TRIGGER], "tools": [TOOL], "tool_choice": "auto"}
+    body: Json = {
+        "model": model,
+        "input": [*HISTORY, TRIGGER],
+        "tools": [TOOL],
+        "tool_choice": "auto",
+    }
     reply = post(stage, **{**body, **more}, stream=stream)
     assert reply.status_code == 200, reply.text
     if not stream:
-        return json.loads(reply.content)
+        whole: Json = json.loads(reply.content)
+        return whole
     check_responses(reply.content)
     events = [event for _, event in payloads(reply.content)]
     beside = {"response.in_progress", "keepalive"}  # Anthropic's pings become the latter
@@ -90,6 +96,7 @@ def compact(stage: Stage, model: str, *, stream: bool, **more: object) -> Json:
 
 
 def only_item(response: Json) -> Json:
+    item: Json
     (item,) = response["output"]
     assert item["type"] == "compaction"
     assert item["id"].startswith("cmp_")
@@ -101,17 +108,15 @@ def texts_of(body: Json) -> list[str]:
     found: list[str] = []
 
     def walk(value: Any) -> None:
-        if isinstance(value, list):
-            for each in value:
-                walk(each)
-        elif isinstance(value, dict):
-            content = value.get("content")
+        entries: list[Json] = value if isinstance(value, list) else []
+        for entry in entries:
+            content: Any = entry.get("content")
             if isinstance(content, str):
                 found.append(content)
             else:
                 walk(content)
-            if isinstance(value.get("text"), str):
-                found.append(value["text"])
+            if isinstance(entry.get("text"), str):
+                found.append(entry["text"])
 
     walk(body.get("system"))
     walk(body.get("messages") or body.get("input"))
@@ -278,7 +283,9 @@ def test_a_stored_response_is_compacted_by_its_id(stage: Stage) -> None:
     ],
 )
 def test_a_compaction_of_nothing_is_refused(stage: Stage, body: Json, param: str) -> None:
-    reply = post(stage, "/v1/responses/compact", **body)
+    headers = {"content-type": "application/json"}
+    address = f"{stage.url}/v1/responses/compact"
+    reply = fetch("POST", address, headers, json.dumps(body).encode())
     assert reply.status_code == 400
     assert json.loads(reply.content)["error"]["param"] == param
 

@@ -66,6 +66,7 @@ def summarised(stage: Stage, dialect: str, *, stream: bool) -> Json:
     assert reply.status_code == 200, reply.text
     assert conversation_of(scene.heard)[-1] == ("user", f"{INSTRUCTION}\n\nMention the hull.")
     assert "tools" not in scene.heard
+    block: Json
     if not stream:
         body: Json = json.loads(reply.content)
         assert (body["stop_reason"], body["usage"]["output_tokens"]) == ("compaction", 7)

@@ -51,9 +51,11 @@ def said(role: str, content: object, **more: object) -> Json:
     return {"type": "message", "role": role, "content": content, **more}
 
 
-def post(
-    gateway: RunningGateway, path: str = "/v1/responses", **fields: object
-) -> tuple[int, bytes]:
+def post(gateway: RunningGateway, **fields: object) -> tuple[int, bytes]:
+    return send(gateway, "/v1/responses", fields)
+
+
+def send(gateway: RunningGateway, path: str, fields: Json) -> tuple[int, bytes]:
     with connection(gateway) as client:
         headers = {"content-type": "application/json", "authorization": "Bearer any"}
         client.request("POST", path, json.dumps(fields), headers)
@@ -147,7 +149,7 @@ def test_compact_response(gateway: RunningGateway) -> None:
         said("assistant", "Nice to meet you, Alice!"),
         said("user", "Recommend a trail."),
     ]
-    status, body = post(gateway, "/v1/responses/compact", model=MODEL, input=conversation)
+    status, body = send(gateway, "/v1/responses/compact", {"model": MODEL, "input": conversation})
     assert status == 200, body
     response: Json = json.loads(body)
     assert violations(VENDOR, "CompactResource", response) == set()
@@ -156,5 +158,5 @@ def test_compact_response(gateway: RunningGateway) -> None:
 
 
 def test_compact_missing_model(gateway: RunningGateway) -> None:
-    status, _ = post(gateway, "/v1/responses/compact", input=[said("user", "Hello")])
+    status, _ = send(gateway, "/v1/responses/compact", {"input": [said("user", "Hello")]})
     assert status == 400

@@ -9,7 +9,8 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
 from hashlib import blake2b
 
-from dragoman._json import dumps, loads
+from dragoman._json import as_object, dumps
+from dragoman.core.fields import read_text
 from dragoman.errors import MalformedJson, RequestRefused
 
 TAG = "dgmc1."
@@ -34,11 +35,11 @@ def unpack_summary(packed: str) -> str | None:
     digest, _, encoded = packed.removeprefix(TAG).partition(".")
     try:
         data = urlsafe_b64decode(encoded.encode("ascii"))
-        fields = loads(data) if _digest(data) == digest else None
-    except (Base64Error, UnicodeEncodeError, ValueError, MalformedJson):
-        fields = None
-    summary = fields.get("summary") if isinstance(fields, dict) else None
-    if not isinstance(summary, str):
+        fields = as_object(data) if _digest(data) == digest else {}
+    except (Base64Error, ValueError, MalformedJson):  # ValueError: a character that is not ASCII
+        fields = {}
+    summary = read_text(fields.get("summary"))
+    if summary is None:
         raise refusal("expected the content of a compaction as it was sent, got a damaged one")
     return summary
 

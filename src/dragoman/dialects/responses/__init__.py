@@ -31,9 +31,9 @@ from dragoman.dialects.responses.usable import ResponsesCheck, is_usable_body
 __all__ = (
     "DEFAULT_TARGET",
     "LOSSES",
+    "TRIGGER_TURN",
     "ResponsesCheck",
     "ResponsesEncoder",
-    "TRIGGER_TURN",
     "ResponsesReader",
     "bare_response",
     "change_status",
