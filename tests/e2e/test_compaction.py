@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from doors import check_responses, payloads
-from dragoman.config.settings import StoreSettings
+from dragoman.config.settings import RetrySettings, Route, StoreSettings
 from dragoman.core.summaries import TAG, unpack_summary
 from dragoman.engine.compaction import INSTRUCTION, PREFACE
 from dragoman.testing import ReceivedRequest, json_reply
 from gateway_harness import DIALECTS
 from plain_http import fetch
 from sdk_clients import openai_client
-from stage import NO_RETRY, Stage, running_stage
+from stage import NO_RETRY, Stage, deliver, running_stage
 from vendor_wire import Answer, Said, Tool
 
 Json = dict[str, Any]
@@ -49,6 +49,7 @@ streamed = pytest.mark.parametrize("stream", [True, False])
 def stage() -> Iterator[Stage]:
     upstreams: dict[str, Json] = {kind: {"kind": kind} for kind in DIALECTS}
     upstreams["native"] = {"kind": "responses", "compaction": "native"}
+    upstreams["keeping"] = {**upstreams["native"], "keeps_responses": True}
     upstreams["rehearsal"] = {"kind": "rehearsal", "base_url": "", "api_key": None}
     with running_stage(
         upstreams=upstreams, retry=NO_RETRY, store=StoreSettings(url="memory:")
@@ -373,3 +374,30 @@ def test_context_management_is_declared_as_lost(stage: Stage, dialect: str) -> N
     assert reply.status_code == 200
     assert "context_management" not in scene.heard
     assert "unknown_field" in reply.headers["x-dragoman-loss"]
+
+
+def test_another_upstream_is_asked_if_the_first_gives_no_summary() -> None:
+    routes = [Route(model="pair", upstream="chat", fallback=("messages",))]
+    with running_stage(retry=RetrySettings(base_delay=0.01), routes=routes) as stage:
+        empty, body = Answer(()), {"model": "pair", "input": [*HISTORY[:2], TRIGGER]}
+        # Both upstreams are asked for the same model.
+        scene = stage.scene("chat", empty, by_messages, upstream_model="pair")
+        item = only_item(json.loads(post(stage, **body).content))
+        assert unpack_summary(item["encrypted_content"]) == SUMMARY
+        assert len(scene.requests) == 2
+
+
+def by_messages(request: ReceivedRequest) -> Any:
+    assert request.path == "/v1/messages"
+    return deliver("messages", said(SUMMARY), is_stream=False)
+
+
+def test_the_endpoint_retains_the_messages_of_a_response_that_the_upstream_knows(
+    stage: Stage,
+) -> None:
+    scene = stage.scene("responses", said("Hull done."), native_reply, route="keeping")
+    client = openai_client(stage.url)
+    first = client.responses.create(model=scene.model, input="Build a boat.")
+    done = client.responses.compact(model=scene.model, previous_response_id=first.id)
+    assert [item.type for item in done.output] == ["message", "compaction"]
+    assert "previous_response_id" not in scene.heard

@@ -123,3 +123,14 @@ def test_a_count_needs_a_model(stage: Stage) -> None:
     reply = count(stage, input="hi")
     assert reply.status_code == 400
     assert json.loads(reply.content)["error"]["param"] == "model"
+
+
+@pytest.mark.parametrize("policy", ["off", "default"])
+def test_a_count_after_an_unknown_response_is_refused(policy: Any) -> None:
+    store = StoreSettings(url="memory:", policy=policy)
+    with running_stage(store=store) as stage:
+        scene = stage.scene("messages")
+        reply = count(stage, model=scene.model, input="hi", previous_response_id="resp_unknown")
+        assert reply.status_code == 400
+        assert json.loads(reply.content)["error"]["code"] == "previous_response_not_found"
+        assert scene.requests == []

@@ -91,7 +91,8 @@ def prepare(
         return (asked if request is asked.request else _rebuilt(request)), None
     kept = retained(request.turns) if is_compact else None
     if is_native:
-        request = structs.replace(request, turns=(*request.turns, TRIGGER_TURN))
+        turns = tuple(turn for turn in request.turns if not any(map(is_trigger, turn.parts)))
+        request = structs.replace(request, turns=(*turns, TRIGGER_TURN))
     else:
         request = summary_request(request, target)
     return _rebuilt(request), Summary(kept, is_native)

@@ -19,7 +19,7 @@ from dragoman.dialects.registry import codec
 from dragoman.errors import GatewayError, MalformedJson
 from dragoman.gateway.attempt import error_of_reply, no_reply
 from dragoman.gateway.compaction import expand
-from dragoman.gateway.plan import ClientRequest, knows_previous, plan_request
+from dragoman.gateway.plan import ClientRequest, check_previous, knows_previous, plan_request
 from dragoman.gateway.reply import read_whole
 from dragoman.gateway.targets import AttemptTarget
 from dragoman.model.outcome import ErrorInfo
@@ -118,7 +118,9 @@ async def _complete(
 ) -> ClientRequest:
     """The request with the stored history that this upstream does not know, and with summaries as messages."""
     request = asked.request
-    if dialect == "responses" and gateway.is_storing:
+    if dialect == "responses" and not gateway.is_storing:
+        check_previous(request, target)  # a count without the history would be false
+    elif dialect == "responses":
         owner = gateway.identify(headers).owner
         caller = StorageCaller(
             owner, "", gateway.wall_clock(), lambda draft: Keeper(gateway.store, draft, _ignore)

@@ -405,6 +405,8 @@ class Exchange:
         """The request for this upstream, with the history that it does not know and the seals that were stored for it."""
         if self._continuation is not None:
             is_known = knows_previous(self._continuation, asked.request, target)
+            if self._door.is_compact:  # its answer contains messages of the whole conversation
+                return asked
             return self._native if is_known and self._native is not None else asked
         if self._door.dialect == "responses" and not asked.is_rebuilt:
             check_previous(asked.request, target)
