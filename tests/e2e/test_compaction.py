@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -109,7 +109,7 @@ def texts_of(body: Json) -> list[str]:
     found: list[str] = []
 
     def walk(value: Any) -> None:
-        entries: list[Json] = value if isinstance(value, list) else []
+        entries = cast("list[Json]", value) if isinstance(value, list) else []
         for entry in entries:
             content: Any = entry.get("content")
             if isinstance(content, str):
