@@ -1,6 +1,13 @@
 """The OpenAI Responses dialect."""
 
 from dragoman.dialects.responses.body import read_typed, write_body
+from dragoman.dialects.responses.compaction import (
+    TRIGGER_TURN,
+    compaction_item,
+    is_compaction,
+    is_trigger,
+    summary_of_item,
+)
 from dragoman.dialects.responses.decode import ResponsesReader, read_body
 from dragoman.dialects.responses.encode import ResponsesEncoder
 from dragoman.dialects.responses.envelope import bare_response
@@ -24,11 +31,13 @@ from dragoman.dialects.responses.usable import ResponsesCheck, is_usable_body
 __all__ = (
     "DEFAULT_TARGET",
     "LOSSES",
+    "TRIGGER_TURN",
     "ResponsesCheck",
     "ResponsesEncoder",
     "ResponsesReader",
     "bare_response",
     "change_status",
+    "compaction_item",
     "decode_error",
     "decode_request",
     "early_response_id",
@@ -37,6 +46,8 @@ __all__ = (
     "failed_event",
     "find_repairs",
     "has_failed",
+    "is_compaction",
+    "is_trigger",
     "is_usable_body",
     "is_waiting",
     "list_items",
@@ -47,5 +58,6 @@ __all__ = (
     "read_submitted",
     "read_typed",
     "sequence_number",
+    "summary_of_item",
     "write_body",
 )
