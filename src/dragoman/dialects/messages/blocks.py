@@ -97,7 +97,28 @@ def part_from_block(block: Fields, whole: Raw) -> Part:
     if reader is None and kind.endswith(RESULT_SUFFIX):
         reader = _server_result
     part = reader(block) if reader is not None else None
-    return part if part is not None else Opaque(dialect="messages", type=kind, raw=whole)
+    if part is not None:
+        return part
+    name = referred_tool(kind, block)
+    return Opaque(
+        dialect="messages", type=kind, raw=whole, tools=((None, name),) if name is not None else ()
+    )
+
+
+def referred_tool(kind: str, block: Fields) -> str | None:
+    """Return the name of the tool that a block makes available; None if it is another block."""
+    if kind == "tool_reference":
+        return read_text(block.get("tool_name")) or None
+    if kind != "tool_addition":
+        return None
+    tool = read_object(block.get("tool"))
+    name = read_text(tool.get("name")) or read_text(added_definition(block).get("name"))
+    return name or None
+
+
+def added_definition(block: Fields) -> Fields:
+    """Return the definition in a `tool_addition`; empty if the block only refers to a tool."""
+    return read_object(read_object(block.get("tool")).get("definition"))
 
 
 def content_from_wire(content: Raw | None) -> tuple[Text | Media | Opaque, ...]:

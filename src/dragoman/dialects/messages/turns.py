@@ -26,7 +26,7 @@ from typing import Literal, assert_never
 
 from msgspec.structs import replace
 
-from dragoman._json import FAST_FAILURES, Raw, typed_decoder
+from dragoman._json import FAST_FAILURES, Raw, raw, typed_decoder
 from dragoman.core.aliases import NameMap, alias_id, with_original_id
 from dragoman.core.fields import (
     Fields,
@@ -45,10 +45,17 @@ from dragoman.core.fields import (
     without,
 )
 from dragoman.core.freeform import wrap_input
+from dragoman.core.loaded_tools import LoadedTools
 from dragoman.core.losses import LossBook
 from dragoman.core.seals import split_family
 from dragoman.dialects.codec import Target
-from dragoman.dialects.messages.blocks import part_from_block, part_of, read_content, type_of
+from dragoman.dialects.messages.blocks import (
+    added_definition,
+    part_from_block,
+    part_of,
+    read_content,
+    type_of,
+)
 from dragoman.dialects.messages.losses import note_foreign
 from dragoman.dialects.messages.render import (
     NATIVE_KINDS,
@@ -72,7 +79,7 @@ from dragoman.model.parts import (
     Result,
     Text,
 )
-from dragoman.model.request import Role, Turn
+from dragoman.model.request import Role, Tool, Turn
 
 _KNOWN = MAPPED_FIELDS["request.message"]
 
@@ -80,7 +87,7 @@ _KNOWN = MAPPED_FIELDS["request.message"]
 def read_turns(request: Fields) -> tuple[Turn, ...]:
     """Read the conversation of a request, the system text first."""
     turns: list[Turn] = []
-    system = _read_content(request.get("system"), "system")
+    system = _without_billing(_read_content(request.get("system"), "system"))
     if system:
         turns.append(Turn(role="system", parts=system, head=True))
     value = request.get("messages")
@@ -93,6 +100,21 @@ def read_turns(request: Fields) -> tuple[Turn, ...]:
     for index, message in enumerate(messages):
         turns.extend(_message(message, f"messages.{index}"))
     return tuple(turns)
+
+
+# Claude Code's first system text, with a hash that differs from request to request.
+_BILLING = "x-anthropic-billing-header:"
+
+
+def _without_billing(system: tuple[Part, ...]) -> tuple[Part, ...]:
+    """Keep a billing header apart from the text: it is meant for this vendor, and would spoil the cache of any other."""
+    first = system[0] if system else None
+    if not isinstance(first, Text) or not first.text.startswith(_BILLING):
+        return system
+    block: Block = {"type": "text", "text": first.text, **own_fields("messages", first.extra)}
+    if first.cache is not None:
+        block["cache_control"] = first.cache
+    return (Opaque(dialect="messages", type="text", raw=raw(block)), *system[1:])
 
 
 _decode_messages = typed_decoder(list[TypedMessage])
@@ -141,9 +163,10 @@ def _message(value: Raw, path: str) -> list[Turn]:
         case "user":
             return _split_user(parts, extra_of("messages", present(message), _KNOWN))
         case "system":
+            # The other dialects call a system text inside a conversation the developer's.
             return [
                 Turn(
-                    role="system",
+                    role="developer",
                     parts=parts,
                     extra=Extra("messages", without(present(message), _KNOWN)),
                 )
@@ -297,10 +320,13 @@ Place = Literal["system", "user", "assistant"]
 class RequestBlockWriter:
     """Writes the parts of one request."""
 
-    def __init__(self, names: NameMap, target: Target, book: LossBook) -> None:
+    def __init__(
+        self, names: NameMap, target: Target, book: LossBook, tools: tuple[Tool, ...] = ()
+    ) -> None:
         self._names = names
         self._target = target
         self._book = book
+        self._loaded = LoadedTools(tools, names, "messages", book)
 
     def write(self, part: Part, place: Place, where: str) -> list[Block]:
         """Return the blocks of a part in a message of this role. Empty text gives no block: the vendor refuses it."""
@@ -318,6 +344,9 @@ class RequestBlockWriter:
                 return _cached(self._result(part, place, where), part.cache)
             case Media():
                 return _cached(self._media(part, place, where), part.cache)
+            case Opaque() if part.tools:
+                # What another dialect declares in its conversation is among the request's tools.
+                return [] if self._loaded.is_foreign(part) else [self._reference(part)]
             case Opaque():
                 blocks = block_from_part(part, self._book, where)
                 return [] if blocks is None else [blocks]
@@ -326,6 +355,20 @@ class RequestBlockWriter:
                 return []
             case _:
                 assert_never(part)
+
+    def _reference(self, part: Opaque) -> Block:
+        """Write a reference to a tool, or its definition, with the name under which the tool is offered."""
+        block: Block = {**read_object(part.raw)}
+        ((_, name),) = part.tools
+        wire = self._names.wire(name)
+        if wire == name:
+            return block
+        if part.type == "tool_reference":
+            return {**block, "tool_name": wire}
+        tool = read_object(part.raw)["tool"]
+        definition = added_definition(read_object(part.raw))
+        renamed = {"definition": {**definition, "name": wire}} if definition else {"name": wire}
+        return {**block, "tool": {**read_object(tool), **renamed}}
 
     def _text(self, part: Text, where: str) -> list[Block]:
         note_foreign(self._book, part.extra, where)
@@ -417,7 +460,7 @@ class RequestBlockWriter:
 
     def _result_content(self, result: Result, where: str) -> str | list[Block]:
         blocks: list[Block] = []
-        for index, part in enumerate(result.content):
+        for index, part in enumerate(self._loaded.described(result, where)):
             blocks.extend(self.write(part, "user", f"{where}.content[{index}]"))
         if len(blocks) == 1 and blocks[0].keys() == {"type", "text"}:
             return str(blocks[0]["text"])
@@ -605,6 +648,8 @@ class MessageListWriter:
             message.extra = dict(own_fields("messages", turn.extra))
             self._messages.append(message)
             return
+        if not blocks:
+            return  # for example a turn that only declares tools
         self._repair("system_as_user", where, turn.role)
         for block in blocks:
             text = block.get("text")

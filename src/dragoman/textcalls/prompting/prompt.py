@@ -16,7 +16,8 @@ from msgspec import Struct, structs
 from dragoman._json import Raw, as_object
 from dragoman.core.aliases import NameMap, flat_name
 from dragoman.core.freeform import wrap_input, wrapper_tool
-from dragoman.core.losses import LossBook, LossRule, LossTable
+from dragoman.core.loaded_tools import LoadedTools
+from dragoman.core.losses import REQUEST_LOSSES, LossBook, LossRule, LossTable
 from dragoman.core.pairing import merge_turns, pair_results
 from dragoman.core.schemas import EMPTY_SCHEMA
 from dragoman.errors import ConfigError, MalformedJson
@@ -71,6 +72,7 @@ LOSSES: LossTable = {
     "result_media": LossRule("media of a result follow its text in the same turn", "carry"),
     "seal": LossRule("a signature of a call has no place in text", "drop"),
     "call_fields": LossRule("a field of a call or a result that text cannot express", "drop"),
+    "tool_definition": REQUEST_LOSSES["tool_definition"],
     "stop": LossRule("there is no room for the format's own stop sequence", "drop"),
 }
 
@@ -223,6 +225,7 @@ def write_turns(
     names: NameMap,
     offers: Offers,
     book: LossBook,
+    tools: tuple[Tool, ...] = (),
     *,
     continues: bool = False,
 ) -> tuple[tuple[Turn, ...], tuple[Repair, ...]]:
@@ -234,7 +237,7 @@ def write_turns(
         return tuple(turns), ()
     paired, pairing = pair_results(turns, continues=continues)
     merged, merging = merge_turns(paired)
-    writer = _TurnWriter(prompt, names, offers, book)
+    writer = _TurnWriter(prompt, names, offers, LoadedTools(tools, names, None, book), book)
     result: list[Turn] = []
     for index, turn in enumerate(merged):
         where = f"turns[{index}]"
@@ -286,8 +289,16 @@ def becomes_text(part: Part) -> bool:
 class _TurnWriter:
     """Writes the calls and results of one conversation, and stores the number and name of each call."""
 
-    def __init__(self, prompt: ToolPrompt, names: NameMap, offers: Offers, book: LossBook) -> None:
+    def __init__(
+        self,
+        prompt: ToolPrompt,
+        names: NameMap,
+        offers: Offers,
+        loaded: LoadedTools,
+        book: LossBook,
+    ) -> None:
         self._prompt = prompt
+        self._loaded = loaded
         self._names = names
         self._offers = offers
         self._book = book
@@ -348,7 +359,7 @@ class _TurnWriter:
     def _prompt_result(self, result: Result, media: list[Part], where: str) -> PromptResult:
         self._note_fields(result.extra, where)
         pieces: list[str] = []
-        for part in result.content:
+        for part in self._loaded.described(result, where):
             if isinstance(part, Text):
                 pieces.append(part.text)
             else:
@@ -430,6 +441,7 @@ def prompt_tools(
         offering.names,
         Offers(offering.tools),
         book,
+        request.tools,
         continues=request.previous_id is not None,
     )
     if offering.text:
