@@ -59,6 +59,11 @@ UNSAID = (
         "what is used anyway",
         ("auto", "default", "standard_only"),
     ),
+    Unsaid(
+        "*.defer_loading",
+        ("chat", "responses", "messages", "codex", BACKEND),
+        "nothing hides a tool from the model: where no search would find it, it is declared like any other",
+    ),
     Unsaid("*tools:web_search*.type", ("messages",), "the version of a search that is not used"),
 )
 

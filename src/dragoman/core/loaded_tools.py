@@ -15,7 +15,7 @@ from collections.abc import Mapping
 
 from dragoman._json import dumps
 from dragoman.core.aliases import NameMap
-from dragoman.core.losses import LossBook
+from dragoman.core.losses import ForeignNoter, LossBook
 from dragoman.model.parts import Dialect, Media, Opaque, Result, Text
 from dragoman.model.request import Tool
 
@@ -28,9 +28,15 @@ class LoadedTools:
     """Describes the loaded tools of one request, which is written in `dialect`, or as text if it is None."""
 
     def __init__(
-        self, tools: tuple[Tool, ...], names: NameMap, dialect: Dialect | None, book: LossBook
+        self,
+        tools: tuple[Tool, ...],
+        names: NameMap,
+        dialect: Dialect | None,
+        book: LossBook,
+        note_foreign: ForeignNoter,
     ) -> None:
         self._tools = tools
+        self._note_foreign = note_foreign
         self._names = names
         self._dialect = dialect
         self._book = book
@@ -40,6 +46,10 @@ class LoadedTools:
         """Whether a part loads tools in a form that this dialect does not have."""
         return isinstance(part, Opaque) and bool(part.tools) and part.dialect != self._dialect
 
+    def leave_out(self, part: Opaque, where: str) -> None:
+        """Report what is lost of a foreign part that only declares tools: they are among the request's tools."""
+        self._note_foreign(self._book, part.extra, where)
+
     def described(self, result: Result, where: str) -> Content:
         """The content of a result, with a text in place of each run of foreign references."""
         if not any(map(self.is_foreign, result.content)):
@@ -48,6 +58,7 @@ class LoadedTools:
         run: list[_Key] = []
         for part in result.content:
             if isinstance(part, Opaque) and self.is_foreign(part):
+                self.leave_out(part, where)
                 run += part.tools
                 continue
             if run:

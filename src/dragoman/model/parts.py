@@ -208,7 +208,8 @@ class Opaque(
 ):
     """A whole item, block or content part of one dialect that the vocabulary does not cover.
 
-    `tools`: the tools (namespace and name) that it makes available to the model. The request declares them.
+    `tools`: the tools (namespace and name) that it makes available to the model. The request declares them. `extra`: if it
+    has tools, its fields beside them.
     """
 
     dialect: Dialect
@@ -216,6 +217,7 @@ class Opaque(
     raw: Raw
     item_id: str | None = None
     tools: tuple[tuple[str | None, str], ...] = ()
+    extra: Extra | None = None
 
 
 class Result(

@@ -93,7 +93,7 @@ class MessageWriter:
         *,
         is_own: bool,
     ) -> None:
-        self._loaded = LoadedTools(tools, names, "chat", book)
+        self._loaded = LoadedTools(tools, names, "chat", book, note_foreign)
         self._names = names
         self._target = target
         self._book = book
@@ -185,7 +185,7 @@ class MessageWriter:
             case Opaque() if part.dialect == "chat":
                 return part.raw
             case Opaque() if part.tools:
-                return None  # the tools that it declares are among the request's tools
+                self._loaded.leave_out(part, where)
             case Opaque():
                 note_opaque(self._book, "opaque_part", where, part)
             case _:

@@ -89,7 +89,7 @@ class ThreadItemWriter:
     def __init__(
         self, names: NameMap, target: Target, book: LossBook, tools: tuple[Tool, ...] = ()
     ) -> None:
-        self._loaded = LoadedTools(tools, names, "codex", book)
+        self._loaded = LoadedTools(tools, names, "codex", book, note_foreign)
         self._names = names
         self._ids = target.ids
         self._book = book
@@ -160,7 +160,9 @@ class ThreadItemWriter:
             case Result():
                 return self._result(part, where)
             case Opaque():
-                if not part.tools:  # else the tools that it declares are among the request's tools
+                if part.tools:
+                    self._loaded.leave_out(part, where)
+                else:
                     note_opaque(self._book, "opaque_part", where, part)
                 return None
             case _:

@@ -97,23 +97,7 @@ def part_from_block(block: Fields, whole: Raw) -> Part:
     if reader is None and kind.endswith(RESULT_SUFFIX):
         reader = _server_result
     part = reader(block) if reader is not None else None
-    if part is not None:
-        return part
-    name = referred_tool(kind, block)
-    return Opaque(
-        dialect="messages", type=kind, raw=whole, tools=((None, name),) if name is not None else ()
-    )
-
-
-def referred_tool(kind: str, block: Fields) -> str | None:
-    """Return the name of the tool that a block makes available; None if it is another block."""
-    if kind == "tool_reference":
-        return read_text(block.get("tool_name")) or None
-    if kind != "tool_addition":
-        return None
-    tool = read_object(block.get("tool"))
-    name = read_text(tool.get("name")) or read_text(added_definition(block).get("name"))
-    return name or None
+    return part if part is not None else Opaque(dialect="messages", type=kind, raw=whole)
 
 
 def added_definition(block: Fields) -> Fields:
@@ -137,8 +121,18 @@ def content_from_wire(content: Raw | None) -> tuple[Text | Media | Opaque, ...]:
         part = part_from_block(block, whole)
         if not isinstance(part, (Text, Media, Opaque)):
             part = Opaque(dialect="messages", type=type_of(block), raw=whole)
+        if isinstance(part, Opaque) and part.type == "tool_reference":
+            part = _with_tool(part, block)
         parts.append(part)
     return tuple(parts)
+
+
+def _with_tool(part: Opaque, block: Fields) -> Opaque:
+    name = read_text(block.get("tool_name"))
+    if not name:
+        return part
+    extra = extra_of("messages", _of_call(block), ("type", "tool_name"))
+    return replace(part, tools=((None, name),), extra=extra)
 
 
 def annotation_from_citation(citation: Raw) -> Annotation | None:

@@ -326,7 +326,7 @@ class RequestBlockWriter:
         self._names = names
         self._target = target
         self._book = book
-        self._loaded = LoadedTools(tools, names, "messages", book)
+        self._loaded = LoadedTools(tools, names, "messages", book, note_foreign)
 
     def write(self, part: Part, place: Place, where: str) -> list[Block]:
         """Return the blocks of a part in a message of this role. Empty text gives no block: the vendor refuses it."""
@@ -344,9 +344,11 @@ class RequestBlockWriter:
                 return _cached(self._result(part, place, where), part.cache)
             case Media():
                 return _cached(self._media(part, place, where), part.cache)
-            case Opaque() if part.tools:
-                # What another dialect declares in its conversation is among the request's tools.
-                return [] if self._loaded.is_foreign(part) else [self._reference(part)]
+            case Opaque() if self._loaded.is_foreign(part):
+                self._loaded.leave_out(part, where)
+                return []
+            case Opaque(dialect="messages", type="tool_reference" | "tool_addition"):
+                return [self._reference(part)]
             case Opaque():
                 blocks = block_from_part(part, self._book, where)
                 return [] if blocks is None else [blocks]
@@ -358,17 +360,20 @@ class RequestBlockWriter:
 
     def _reference(self, part: Opaque) -> Block:
         """Write a reference to a tool, or its definition, with the name under which the tool is offered."""
-        block: Block = {**read_object(part.raw)}
-        ((_, name),) = part.tools
-        wire = self._names.wire(name)
-        if wire == name:
-            return block
+        fields = read_object(part.raw)
+        block: Block = {**fields, "type": part.type}
+        tool = read_object(fields.get("tool"))
         if part.type == "tool_reference":
-            return {**block, "tool_name": wire}
-        tool = read_object(part.raw)["tool"]
-        definition = added_definition(read_object(part.raw))
-        renamed = {"definition": {**definition, "name": wire}} if definition else {"name": wire}
-        return {**block, "tool": {**read_object(tool), **renamed}}
+            return {**block, **self._wire_name(fields, "tool_name")}
+        definition = added_definition(fields)
+        if not definition:
+            return {**block, "tool": {**tool, **self._wire_name(tool, "name")}}
+        renamed = {**definition, **self._wire_name(definition, "name")}
+        return {**block, "tool": {**tool, "definition": renamed}}
+
+    def _wire_name(self, fields: Fields, key: str) -> Block:
+        name = read_text(fields.get(key))
+        return {key: self._names.wire(name)} if name else {}
 
     def _text(self, part: Text, where: str) -> list[Block]:
         note_foreign(self._book, part.extra, where)

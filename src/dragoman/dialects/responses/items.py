@@ -183,6 +183,7 @@ def read_item(item: Raw, fields: Fields, *, executor: Executor = "client") -> It
         raw=item,
         item_id=read_text(fields.get("id")) or None,
         tools=tuple([key for tool in declared or () for key in _declared(tool)]),
+        extra=extra_of("responses", fields, _DECLARING_FIELDS) if declared else None,
     )
 
 
@@ -429,6 +430,9 @@ def _output(spec: ResultSpec, fields: Fields) -> tuple[tuple[Text | Media | Opaq
     if entries is None:
         return (Text(text=source_text(value)),), False
     return _contents(entries)
+
+
+_DECLARING_FIELDS = frozenset({"type", "id", "role", "tools"})
 
 
 def _loaded(tool: Raw) -> Opaque:

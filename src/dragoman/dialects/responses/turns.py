@@ -108,7 +108,7 @@ class InputItemWriter:
         is_native: bool = False,
     ) -> None:
         self._is_native = is_native
-        self._loaded = LoadedTools(tools, names, "responses", book)
+        self._loaded = LoadedTools(tools, names, "responses", book, note_foreign)
         self._names = names
         self._ids = target.ids
         self._book = book
@@ -249,7 +249,8 @@ class InputItemWriter:
             case Result():
                 return self._result(part, turn, where)
             case Opaque() if self._loaded.is_foreign(part):
-                return None  # the tools that it declares are among the request's tools
+                self._loaded.leave_out(part, where)
+                return None
             case Opaque():
                 return ItemWriter(self._mint, self._book).opaque(part)
             case _:

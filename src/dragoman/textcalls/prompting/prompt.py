@@ -9,7 +9,7 @@ provider ran, and their results, stay unchanged: the upstream's dialect has rule
 can run, or one without a schema, cannot be described as a function and stays in the request.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec import Struct, structs
 
@@ -237,7 +237,7 @@ def write_turns(
         return tuple(turns), ()
     paired, pairing = pair_results(turns, continues=continues)
     merged, merging = merge_turns(paired)
-    writer = _TurnWriter(prompt, names, offers, LoadedTools(tools, names, None, book), book)
+    writer = _TurnWriter(prompt, names, offers, tools, book)
     result: list[Turn] = []
     for index, turn in enumerate(merged):
         where = f"turns[{index}]"
@@ -294,11 +294,11 @@ class _TurnWriter:
         prompt: ToolPrompt,
         names: NameMap,
         offers: Offers,
-        loaded: LoadedTools,
+        tools: tuple[Tool, ...],
         book: LossBook,
     ) -> None:
         self._prompt = prompt
-        self._loaded = loaded
+        self._loaded = LoadedTools(tools, names, None, book, _note_fields)
         self._names = names
         self._offers = offers
         self._book = book
@@ -325,7 +325,7 @@ class _TurnWriter:
         namespace, name = call_key(call)
         if call.seals:
             self._book.note("seal", where, call.seals[0].kind)
-        self._note_fields(call.extra, where)
+        _note_fields(self._book, call.extra, where)
         arguments = call.input.strip() or "{}"
         if call.kind == "custom":
             arguments = wrap_input(call.input)
@@ -352,12 +352,12 @@ class _TurnWriter:
                 others.append(part)
         if not given:
             return turn
-        self._note_fields(turn.extra, where)
+        _note_fields(self._book, turn.extra, where)
         text = Text(text=self._prompt.results.write_results(given), cache=cache)
         return Turn(role="user", parts=(text, *media, *others))
 
     def _prompt_result(self, result: Result, media: list[Part], where: str) -> PromptResult:
-        self._note_fields(result.extra, where)
+        _note_fields(self._book, result.extra, where)
         pieces: list[str] = []
         for part in self._loaded.described(result, where):
             if isinstance(part, Text):
@@ -375,10 +375,13 @@ class _TurnWriter:
         number = call.number if call is not None else self._count
         return PromptResult(name, text, result.call_id, number, result.is_error)
 
-    def _note_fields(self, extra: Extra | None, where: str) -> None:
-        fields = set(extra.fields) - LEGACY_MARKS if extra is not None else set[str]()
-        if fields:
-            self._book.note("call_fields", where, ", ".join(sorted(fields)))
+
+def _note_fields(
+    book: LossBook, extra: Extra | None, where: str, known: Collection[str] = ()
+) -> None:
+    fields = set(extra.fields) - LEGACY_MARKS - set(known) if extra is not None else set[str]()
+    if fields:
+        book.note("call_fields", where, ", ".join(sorted(fields)))
 
 
 def _kind(part: Media | Opaque) -> str:
