@@ -15,7 +15,12 @@ Json = dict[str, Any]
 
 SCHEMA = {"type": "object", "properties": {"query": {"type": "string"}}}
 QUERY = '{"query":  "echo"}'
-SEARCH: Json = {"type": "tool_search", "execution": "client", "description": "d", "parameters": SCHEMA}
+SEARCH: Json = {
+    "type": "tool_search",
+    "execution": "client",
+    "description": "d",
+    "parameters": SCHEMA,
+}
 MEMBER: Json = {"type": "function", "name": "echo", "description": "Echoes.", "defer_loading": True}
 GROUP: Json = {"type": "namespace", "name": "mcp__probe", "description": "d"}
 
@@ -136,7 +141,7 @@ def test_a_search_of_claude_code_reaches_every_upstream(
 @upstreams
 def test_an_empty_list_of_tools_is_accepted(stage: Stage, upstream: str) -> None:
     scene = stage.scene(upstream, Answer((Said(("Done.",)),)))
-    asked = {"model": scene.model, "max_tokens": 99, "tools": []}
+    asked: Json = {"model": scene.model, "max_tokens": 99, "tools": []}
     client = anthropic_client(stage.url)
     got = client.messages.create(messages=[{"role": "user", "content": "hi"}], **asked)
     assert got.content[0].text == "Done."

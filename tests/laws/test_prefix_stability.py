@@ -47,7 +47,9 @@ def steps() -> st.SearchStrategy[list[Step]]:
     words = texts(min_size=1)
     objects = json_texts().filter(lambda text: text.strip().startswith("{"))
     spaces = st.sampled_from((None, None, "ns"))
-    called = st.builds(Called, st.sampled_from(IDS), st.sampled_from(NAMES), spaces, objects, texts())
+    called = st.builds(
+        Called, st.sampled_from(IDS), st.sampled_from(NAMES), spaces, objects, texts()
+    )
     step = st.builds(
         Step,
         words,
@@ -184,9 +186,11 @@ class Conversation:
 def _mark_last(messages: list[Json]) -> None:
     """Put a cache breakpoint on the last block of the last user message, where Claude Code has it."""
     last = next(each for each in reversed(messages) if each["role"] == "user")
-    if isinstance(last["content"], str):
-        last["content"] = [{"type": "text", "text": last["content"]}]
-    last["content"][-1]["cache_control"] = {"type": "ephemeral"}
+    said = last["content"]
+    if isinstance(said, str):
+        last["content"] = [{"type": "text", "text": said}]
+    marked: list[Json] = last["content"]
+    marked[-1]["cache_control"] = {"type": "ephemeral"}
 
 
 HISTORY = {"chat": "messages", "messages": "messages", "responses": "input"}

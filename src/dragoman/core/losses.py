@@ -63,7 +63,8 @@ REQUEST_LOSSES: LossTable = {
         "refuse",
     ),
     "tool_definition": LossRule(
-        "a result refers to a tool that the request does not declare; only its name is sent", "carry"
+        "a result refers to a tool that the request does not declare; only its name is sent",
+        "carry",
     ),
     "thread": LossRule(
         "the gateway cannot read a message thread that another provider stores, so it would be missing",

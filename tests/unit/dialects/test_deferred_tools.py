@@ -4,10 +4,14 @@ import json
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from dragoman.dialects.codec import EncodedRequest
 from dragoman.dialects.registry import codec
+from dragoman.dialects.relay_request import relay_request
 from dragoman.dialects.translate import translate_request
+from dragoman.model.parts import Text
+from dragoman.textcalls.prompting import prompt_tools
 
 Json = dict[str, Any]
 
@@ -16,7 +20,8 @@ LONG = "mcp__" + "x" * 80  # longer than every vendor accepts
 
 
 def sent(encoded: EncodedRequest) -> Json:
-    return json.loads(encoded.body)
+    body: Json = json.loads(encoded.body)
+    return body
 
 
 def losses(encoded: EncodedRequest) -> set[tuple[str, str]]:
@@ -56,7 +61,7 @@ def tells_of(target: str, kind: str) -> str:
     return f"messages {kind}" if target == "chat" else "from messages"
 
 
-def result_text(body: Json, target: str) -> str:
+def result_text(body: Json, target: str) -> Any:
     """The text of the only result."""
     if target == "chat":
         (message,) = [each for each in body["messages"] if each["role"] == "tool"]
@@ -159,7 +164,12 @@ SEARCH = {
 
 def codex(*more: Json, tools: tuple[Json, ...] = (SEARCH,), found: Json = GROUP) -> Json:
     """A request of Codex after its search loaded a namespace."""
-    call = {"type": "tool_search_call", "call_id": "c1", "execution": "client", "status": "completed"}
+    call = {
+        "type": "tool_search_call",
+        "call_id": "c1",
+        "execution": "client",
+        "status": "completed",
+    }
     output = {"type": "tool_search_output", "call_id": "c1", "execution": "client"}
     return {
         "model": "m",
@@ -178,8 +188,12 @@ def test_a_found_namespace_is_declared_and_described(target: str) -> None:
     encoded = translated(codex(), "responses", target)
     body = sent(encoded)
     assert tool_names(body) == ["tool_search", "mcp__probe__echo"]
-    described = json.dumps({"description": "Echoes.", "name": "mcp__probe__echo"}, separators=(",", ":"))
-    assert result_text(body, target) == f"<functions>\n<function>{described}</function>\n</functions>"
+    described = json.dumps(
+        {"description": "Echoes.", "name": "mcp__probe__echo"}, separators=(",", ":")
+    )
+    assert (
+        result_text(body, target) == f"<functions>\n<function>{described}</function>\n</functions>"
+    )
     assert "defer_loading" not in encoded.body.decode()
     codes = {loss.code for loss in encoded.losses}
     assert codes <= {"call_kind", "namespace", "unknown_field"}
@@ -214,7 +228,11 @@ def test_the_first_declaration_of_a_tool_wins(target: str) -> None:
 
 @pytest.mark.parametrize("target", ["chat", "messages"])
 def test_additional_tools_are_declared_and_leave_no_message(target: str) -> None:
-    declared = {"type": "additional_tools", "role": "developer", "tools": [{**MEMBER, "name": "late"}]}
+    declared = {
+        "type": "additional_tools",
+        "role": "developer",
+        "tools": [{**MEMBER, "name": "late"}],
+    }
     said = {"type": "message", "role": "assistant", "content": "ok"}
     asked = {"type": "message", "role": "user", "content": "go"}
     encoded = translated(codex(said, declared, asked), "responses", target)
@@ -241,7 +259,9 @@ def test_a_search_without_parameters_is_declared(target: str) -> None:
 # --- searches that the provider runs ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("variant", ["tool_search_tool_regex_20251119", "tool_search_tool_bm25_20251119"])
+@pytest.mark.parametrize(
+    "variant", ["tool_search_tool_regex_20251119", "tool_search_tool_bm25_20251119"]
+)
 @pytest.mark.parametrize("target", ["chat", "responses"])
 def test_a_search_of_the_vendor_is_left_out_and_its_tools_are_declared(
     target: str, variant: str
@@ -273,9 +293,9 @@ def test_a_search_of_the_vendor_is_left_out_and_its_tools_are_declared(
 @pytest.mark.parametrize("target", ["chat", "messages"])
 def test_a_search_of_the_responses_server_is_left_out(target: str) -> None:
     search = {"type": "tool_search", "execution": "server", "parameters": SCHEMA}
-    call = {"type": "tool_search_call", "id": "tsc_1", "execution": "server", "arguments": {}}
+    call: Json = {"type": "tool_search_call", "id": "tsc_1", "execution": "server", "arguments": {}}
     output = {"type": "tool_search_output", "id": "tso_1", "execution": "server", "tools": [MEMBER]}
-    request = {
+    request: Json = {
         "model": "m",
         "tools": [search, {**MEMBER, "name": "plain"}],
         "input": [{"type": "message", "role": "user", "content": "hi"}, call, output],
@@ -303,6 +323,23 @@ def test_a_system_message_keeps_its_place() -> None:
     assert responses[-1] == {"type": "message", "role": "developer", "content": "remember"}
     own = sent(translated(request, "messages", "messages"))["messages"]
     assert own == request["messages"]
+
+
+def test_a_system_message_is_folded_where_the_upstream_refuses_it() -> None:
+    request = codec("messages").decode_request(json.dumps(reminded("remember")).encode())
+    target = replace(codec("messages").target, system_messages=False)
+    body = json.dumps(reminded("remember")).encode()
+    for encoded in (
+        codec("messages").encode_request(request, target, None),
+        relay_request(body, request, dialect="messages", target=target, model="m"),
+    ):
+        (result, said, folded) = sent(encoded)["messages"][-1]["content"]
+        assert (result["type"], said["text"]) == ("tool_result", "Tool loaded.")
+        assert folded == {
+            "type": "text",
+            "text": "<system-reminder>\nremember\n</system-reminder>",
+        }
+        assert [repair.rule for repair in encoded.repairs] == ["system_as_user"]
 
 
 LATE = {"name": "late", "description": "Later.", "input_schema": SCHEMA}
@@ -337,11 +374,13 @@ def test_a_defined_tool_stays_in_its_system_message() -> None:
 
 def test_a_defined_tool_has_its_alias() -> None:
     long = {**ADDED, "tool": {"type": "tool_definition", "definition": {**LATE, "name": LONG}}}
-    encoded = translated(reminded([long]), "messages", "messages")
-    (block,) = sent(encoded)["messages"][-1]["content"]
+    removed = {"type": "tool_removal", "tool": {"type": "tool_reference", "name": LONG}}
+    encoded = translated(reminded([long, removed]), "messages", "messages")
+    block, last = sent(encoded)["messages"][-1]["content"]
     alias = encoded.names.wire(LONG)
     assert alias != LONG
     assert block["tool"]["definition"] == {**LATE, "name": alias}
+    assert last["tool"]["name"] == alias
 
 
 # --- the billing header -----------------------------------------------------------------------------------------------
@@ -377,3 +416,26 @@ def test_decoded_requests_know_which_tools_a_part_loads() -> None:
     request = codec("responses").decode_request(json.dumps(codex()).encode())
     (part,) = [part for turn in request.turns if turn.role == "tool" for part in turn.parts]
     assert [each.tools for each in part.content] == [(("mcp__probe", "echo"),)]  # type: ignore[union-attr]
+
+
+# --- upstreams that read text only ------------------------------------------------------------------------------------
+
+
+def test_a_prompted_upstream_reads_the_definition() -> None:
+    request = codec("messages").decode_request(json.dumps(claude()).encode())
+    prompted = prompt_tools(request, "hermes")
+    (said,) = [
+        part.text
+        for turn in prompted.request.turns
+        for part in turn.parts
+        if isinstance(part, Text) and "<functions>" in part.text
+    ]
+    assert '"name":"mcp__probe__echo"' in said
+    assert not prompted.losses
+
+
+def test_codex_reads_the_definition() -> None:
+    body = sent(translated(claude(), "messages", "codex"))
+    alias = body["thread"]["dynamicTools"][1]["name"]
+    outputs = [each["output"] for each in body["items"] if each["type"] == "function_call_output"]
+    assert outputs == [definition(alias)]

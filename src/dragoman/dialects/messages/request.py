@@ -320,9 +320,7 @@ def _read_fields(fields: Fields) -> Request:
     added = read_added(filter(is_native_system, turns))
     if added:
         settings["tools"] = (*cast("tuple[Tool, ...]", settings.get("tools", ())), *added)
-    return make_request(
-        turns=turns, extra=Extra("messages", extra) if extra else None, **settings
-    )
+    return make_request(turns=turns, extra=Extra("messages", extra) if extra else None, **settings)
 
 
 def encode_request(
@@ -347,7 +345,10 @@ def encode_request(
     used = [(call.namespace, call.name) for call in calls if call.executor == "client"]
     names = NameMap.build(request.tools, used, target.names)
     conversation = MessageListWriter(
-        RequestBlockWriter(names, target, book, request.tools), book, continues=continues
+        RequestBlockWriter(names, target, book, request.tools),
+        book,
+        continues=continues,
+        system_messages=target.system_messages,
     )
     conversation.take(turns)
     offered = allowed_tools(request.tools, request.tool_choice)

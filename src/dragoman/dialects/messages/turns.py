@@ -5,8 +5,8 @@ message inside the conversation with an `extra` of this dialect (`is_native_syst
 
 The writer follows the rules that the vendor enforces with a 400:
 
-- Leading system and developer texts are `system`. Later ones are user text in `<system>` tags (repair
-  `system_as_user`), unless they came as system messages of this dialect.
+- Leading system and developer texts are `system`. Later ones are user text in `<system-reminder>` tags (repair
+  `system_as_user`), unless they came as system messages of this dialect and the upstream accepts those.
 - Roles alternate: neighbours of one role are one message. In a user message results stand first.
 - The first message is the user's (repair `user_first`), no message is empty (repair `empty_turn`; a user turn without
   content becomes `.`), no text is empty, and a final assistant text has no white space at its end (repair
@@ -317,6 +317,10 @@ def _decoded(data: str) -> str | None:
 Place = Literal["system", "user", "assistant"]
 
 
+# Blocks that name a tool, or define one.
+_NAMING = frozenset({"tool_reference", "tool_addition", "tool_removal"})
+
+
 class RequestBlockWriter:
     """Writes the parts of one request."""
 
@@ -347,7 +351,7 @@ class RequestBlockWriter:
             case Opaque() if self._loaded.is_foreign(part):
                 self._loaded.leave_out(part, where)
                 return []
-            case Opaque(dialect="messages", type="tool_reference" | "tool_addition"):
+            case Opaque(dialect="messages") if part.type in _NAMING:
                 return [self._reference(part)]
             case Opaque():
                 blocks = block_from_part(part, self._book, where)
@@ -365,6 +369,8 @@ class RequestBlockWriter:
         tool = read_object(fields.get("tool"))
         if part.type == "tool_reference":
             return {**block, **self._wire_name(fields, "tool_name")}
+        if not tool:
+            return block
         definition = added_definition(fields)
         if not definition:
             return {**block, "tool": {**tool, **self._wire_name(tool, "name")}}
@@ -568,6 +574,10 @@ def _begins_with_thinking(turn: Turn) -> bool:
 PLACEHOLDER = "."
 """The text of a user message where the vendor requires one and there is none: the shortest that is not empty."""
 
+# The tags in which Claude Code writes such texts for models that have no system messages.
+_REMINDER = "<system-reminder>"
+_REMINDER_END = "</system-reminder>"
+
 _Role = Literal["user", "assistant", "system"]
 _THINKING = frozenset({"thinking", "redacted_thinking"})
 _SERVER_CALLS = frozenset({"server_tool_use", "mcp_tool_use"})
@@ -587,11 +597,20 @@ class _Message:
 
 
 class MessageListWriter:
-    """Writes the turns of one request. `continues`: the vendor stores the earlier turns."""
+    """Writes the turns of one request.
+
+    continues: the vendor stores the earlier turns. system_messages: it accepts system messages inside the conversation.
+    """
 
     def __init__(
-        self, parts: RequestBlockWriter, book: LossBook, *, continues: bool = False
+        self,
+        parts: RequestBlockWriter,
+        book: LossBook,
+        *,
+        continues: bool = False,
+        system_messages: bool = True,
     ) -> None:
+        self._system_messages = system_messages
         self.repairs: list[Repair] = []
         self._parts = parts
         self._book = book
@@ -647,7 +666,7 @@ class MessageListWriter:
 
     def _add_system(self, turn: Turn, where: str) -> None:
         blocks = self._tell(turn, "system", where)
-        if is_native_system(turn):
+        if is_native_system(turn) and self._system_messages:
             message = _Message("system", where)
             message.blocks = blocks
             message.extra = dict(own_fields("messages", turn.extra))
@@ -659,8 +678,8 @@ class MessageListWriter:
         for block in blocks:
             text = block.get("text")
             if isinstance(text, str):
-                block["text"] = f"<system>\n{text}\n</system>"
-        self._add("user", blocks, turn, where)
+                block["text"] = f"{_REMINDER}\n{text}\n{_REMINDER_END}"
+        self._add("user", blocks, replace(turn, extra=None), where)
 
     def _add(self, role: _Role, blocks: list[Block], turn: Turn, where: str) -> None:
         if role == "assistant" and not blocks:

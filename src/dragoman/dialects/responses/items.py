@@ -443,7 +443,9 @@ def _loaded(tool: Raw) -> Opaque:
 
 def _declared(tool: Raw) -> tuple[tuple[str | None, str], ...]:
     fields = read_object(tool)
-    name = read_text(fields.get("name")) or read_text(read_object(fields.get("function")).get("name"))
+    name = read_text(fields.get("name")) or read_text(
+        read_object(fields.get("function")).get("name")
+    )
     if not name:
         return ()
     if read_text(fields.get("type")) != "namespace":

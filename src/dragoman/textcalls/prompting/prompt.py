@@ -9,7 +9,7 @@ provider ran, and their results, stay unchanged: the upstream's dialect has rule
 can run, or one without a schema, cannot be described as a function and stays in the request.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 
 from msgspec import Struct, structs
 
@@ -220,24 +220,16 @@ BETWEEN = "\n\n"
 
 
 def write_turns(
-    turns: Sequence[Turn],
-    prompt: ToolPrompt,
-    names: NameMap,
-    offers: Offers,
-    book: LossBook,
-    tools: tuple[Tool, ...] = (),
-    *,
-    continues: bool = False,
+    request: Request, prompt: ToolPrompt, names: NameMap, offers: Offers, book: LossBook
 ) -> tuple[tuple[Turn, ...], tuple[Repair, ...]]:
-    """Return the conversation with the client's calls and results as text, and the repairs. Without any, it is unchanged.
-
-    continues: the upstream stores earlier turns, so results may answer calls that are not here.
-    """
+    """Return the conversation with the client's calls and results as text, and the repairs. Without any, it is unchanged."""
+    turns = request.turns
     if not any(becomes_text(part) for turn in turns for part in turn.parts):
-        return tuple(turns), ()
-    paired, pairing = pair_results(turns, continues=continues)
+        return turns, ()
+    # If the upstream stores earlier turns, results may answer calls that are not here.
+    paired, pairing = pair_results(turns, continues=request.previous_id is not None)
     merged, merging = merge_turns(paired)
-    writer = _TurnWriter(prompt, names, offers, tools, book)
+    writer = _TurnWriter(prompt, names, offers, request.tools, book)
     result: list[Turn] = []
     for index, turn in enumerate(merged):
         where = f"turns[{index}]"
@@ -438,15 +430,8 @@ def prompt_tools(
         raise ConfigError(f"expected prompted_tools to be one of {known}, got {format_name!r}")
     book = LossBook(LOSSES, policy)
     offering = plan_offering(request, prompt, book)
-    turns, repairs = write_turns(
-        request.turns,
-        prompt,
-        offering.names,
-        Offers(offering.tools),
-        book,
-        request.tools,
-        continues=request.previous_id is not None,
-    )
+    offers = Offers(offering.tools)
+    turns, repairs = write_turns(request, prompt, offering.names, offers, book)
     if offering.text:
         turns = _with_head(turns, offering.text)
     return PromptedRequest(
