@@ -64,6 +64,11 @@ UNSAID = (
         ("chat", "responses", "messages", "codex", BACKEND),
         "the model itself made the call, as it does where nothing is said",
     ),
+    Unsaid(
+        "*.defer_loading",
+        ("chat", "responses", "messages", "codex", BACKEND),
+        "nothing hides a tool from the model: where no search would find it, it is declared like any other",
+    ),
     Unsaid("*tools:web_search*.type", ("messages",), "the version of a search that is not used"),
 )
 

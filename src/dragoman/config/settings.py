@@ -174,6 +174,7 @@ class ModelLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"] | None = None
     builtin_tools: tuple[str, ...] | None = None
     user_first: bool | None = None
+    system_messages: bool | None = None
 
 
 class RetrySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -94,6 +94,7 @@ class Target(Struct, frozen=True, kw_only=True, cache_hash=True):
     max_tokens_field: Chat only: which of Chat's two names for the limit the upstream reads.
     builtin: the kinds of provider-run tools this upstream has. strict: whether it supports strict functions.
     user_first: whether a conversation must open with a user turn (some Chat servers answer 400 otherwise).
+    system_messages: Messages only: whether the upstream accepts system messages inside the conversation.
     """
 
     dialect: Dialect
@@ -105,6 +106,7 @@ class Target(Struct, frozen=True, kw_only=True, cache_hash=True):
     builtin: frozenset[CallKind] = frozenset()
     strict: bool = True
     user_first: bool = False
+    system_messages: bool = True
 
 
 class EncodedRequest(Struct, frozen=True, gc=False):

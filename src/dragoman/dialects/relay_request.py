@@ -66,6 +66,7 @@ def relay_request(  # noqa: PLR0913 -- the request, its target, and the changes
         and all(_is_welcome(part, target) for part in parts)
         and _has_its_limit(request, target)
         and (not target.user_first or _begins_with_user(request))
+        and (target.system_messages or not _has_late_system(request))
         and _SEALED not in body
     )
     if names is None or not is_acceptable:
@@ -189,6 +190,10 @@ def _has_its_limit(request: Request, target: Target) -> bool:
         return True
     own = {} if request.extra is None else request.extra.fields
     return "max_completion_tokens" in own or target.max_tokens_field == "max_tokens"
+
+
+def _has_late_system(request: Request) -> bool:
+    return any(turn.role in ("system", "developer") and not turn.head for turn in request.turns)
 
 
 def _begins_with_user(request: Request) -> bool:

@@ -125,6 +125,7 @@ def _limited(target: Target, limits: ModelLimits) -> Target:
         builtin=target.builtin if builtin is None else frozenset(map(_call_kind, builtin)),
         strict=_either(limits.strict_tools, target.strict),
         user_first=_either(limits.user_first, target.user_first),
+        system_messages=_either(limits.system_messages, target.system_messages),
     )
 
 

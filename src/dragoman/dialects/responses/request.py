@@ -448,7 +448,9 @@ def encode_request(
     instructions = instructions_of(turns, book)
     if instructions is not None:
         body["instructions"] = instructions
-    body["input"] = InputItemWriter(names, target, book, is_native=is_native).write(turns)
+    body["input"] = InputItemWriter(names, target, book, request.tools, is_native=is_native).write(
+        turns
+    )
     tools = write_tools(request, names, target, book, is_native=is_native)
     if tools is not None:
         body["tools"] = tools
