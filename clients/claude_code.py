@@ -51,7 +51,9 @@ class ClaudeRun:
 class ClaudeCode:
     """An installation: its home and a folder to work in."""
 
-    def __init__(self, folder: Path, url: str) -> None:
+    def __init__(self, folder: Path, url: str, **more: str) -> None:
+        """`more`: further variables of its environment."""
+        self.more = more
         self.home = folder / "home"
         self.work = folder / "work"
         self.home.mkdir(parents=True)
@@ -79,4 +81,5 @@ class ClaudeCode:
             "DISABLE_ERROR_REPORTING": "1",
             "DISABLE_AUTOUPDATER": "1",
             "CLAUDE_CODE_MAX_RETRIES": "1",
+            **self.more,
         }

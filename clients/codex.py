@@ -28,7 +28,7 @@ model_provider = "gateway"
 model_catalog_json = "{catalog}"
 
 [model_providers.gateway]
-name = "gateway"
+name = "{provider}"
 base_url = "{url}/v1"
 env_key = "GATEWAY_KEY"
 wire_api = "responses"
@@ -78,7 +78,16 @@ class CodexRun:
 class Codex:
     """An installation: its home, its catalogue, and a folder to work in."""
 
-    def __init__(self, folder: Path, url: str, *, more: str = "", websockets: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        url: str,
+        *,
+        more: str = "",
+        provider: str = "gateway",
+        websockets: bool = False,
+    ) -> None:
+        """`provider`: the name of the provider; for one called `OpenAI` Codex asks the provider to compact."""
         self.url = url
         self.home = folder / "home"
         self.work = folder / "work"
@@ -86,7 +95,9 @@ class Codex:
         self.work.mkdir()
         catalog = self.home / "models.json"
         catalog.write_text(_catalog(), encoding="utf-8")
-        config = CONFIG.format(url=url, catalog=catalog, websockets=str(websockets).lower())
+        config = CONFIG.format(
+            url=url, catalog=catalog, provider=provider, websockets=str(websockets).lower()
+        )
         (self.home / "config.toml").write_text(config + more, encoding="utf-8")
 
     def run(self, model: str, prompt: str) -> CodexRun:
@@ -97,9 +108,9 @@ class Codex:
         provider = 'model_provider="openai"', f'openai_base_url="{self.url}/v1"'
         return self._exec("-c", provider[0], "-c", provider[1], "-m", model, prompt)
 
-    def resume(self, model: str, prompt: str) -> CodexRun:
+    def resume(self, model: str, prompt: str, *options: str) -> CodexRun:
         """The next turn of the last session."""
-        return self._exec("resume", "--last", "-m", model, prompt)
+        return self._exec("resume", "--last", *options, "-m", model, prompt)
 
     def _exec(self, *arguments: str) -> CodexRun:
         options = ["--json", "--skip-git-repo-check", "--sandbox", "danger-full-access"]

@@ -4,6 +4,7 @@ import json
 import sys
 from base64 import b64decode
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -130,16 +131,45 @@ def test_failed_command_is_reported_to_the_model(gateway: Stack, tmp_path: Path)
     assert "marker-77" in result.text
 
 
-def test_tool_of_an_mcp_server_is_called(stack: Stack, tmp_path: Path) -> None:
-    claude = ClaudeCode(tmp_path, stack.url)
+def with_probe(claude: ClaudeCode) -> tuple[str, str]:
+    """The options for an MCP server with one tool."""
     servers = {"probe": {"command": sys.executable, "args": [str(PROBE)]}}
     config = claude.home / "mcp.json"
     config.write_text(json.dumps({"mcpServers": servers}), encoding="utf-8")
-    call = Call("mcp__probe__echo_text", '{"text": "marker-77 é"}')
-    stack.model.play(Script((ModelTurn(calls=(call,)),)))
-    run = claude.run(name(stack), "echo it", "--mcp-config", str(config))
+    return "--mcp-config", str(config)
+
+
+MCP_CALL = Call("mcp__probe__echo_text", '{"text": "marker-77 é"}')
+
+
+def test_tool_of_an_mcp_server_is_called(stack: Stack, tmp_path: Path) -> None:
+    claude = ClaudeCode(tmp_path, stack.url)
+    stack.model.play(Script((ModelTurn(calls=(MCP_CALL,)),)))
+    run = claude.run(name(stack), "echo it", *with_probe(claude))
     check(run, stack)
     assert run.text == "Results: | echo: marker-77 é"
+
+
+def test_deferred_tool_is_searched_for_and_called(gateway: Stack, tmp_path: Path) -> None:
+    claude = ClaudeCode(tmp_path, gateway.url, ENABLE_TOOL_SEARCH="true")
+    query = {"query": "select:mcp__probe__echo_text", "max_results": 5}
+    search = Call("ToolSearch", json.dumps(query))
+    gateway.model.play(Script((ModelTurn(calls=(search,)), ModelTurn(calls=(MCP_CALL,)))))
+    run = claude.run(name(gateway), "echo it", *with_probe(claude))
+    report = describe(run, gateway.model)
+    assert (run.code, run.is_error, gateway.model.objections) == (0, False, []), report
+    assert run.text.endswith("echo: marker-77 é"), report
+    before, *_, after = [json.loads(heard.request.body) for heard in gateway.model.heard]
+    assert "mcp__probe__echo_text" not in declared(before)
+    assert "mcp__probe__echo_text" in declared(after)
+    text = gateway.model.heard[-1].text()
+    has_reference, has_definition = "tool_reference" in text, "<functions>\\n<function>{" in text
+    is_own = gateway.to(DOOR) == DOOR
+    assert (has_reference, has_definition) == (is_own, not is_own), report
+
+
+def declared(request: dict[str, Any]) -> list[str]:
+    return [tool.get("function", tool).get("name") for tool in request["tools"]]
 
 
 def test_agent_of_its_own_is_started_and_heard(gateway: Stack, tmp_path: Path) -> None:

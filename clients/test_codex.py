@@ -199,6 +199,26 @@ def test_next_turn_of_a_session_has_the_whole_history(
     assert "marker-78" in run.text, report
 
 
+def test_session_that_is_too_long_is_compacted_and_goes_on(gateway: Stack, tmp_path: Path) -> None:
+    """The limit is below every usage, so Codex compacts before the second turn, with `compaction_trigger`."""
+    model, kind = gateway.model, name(gateway, "gpt-5.5")
+    codex = Codex(tmp_path, gateway.url, provider="OpenAI")
+    model.play(Script(closing="The hull is done."))
+    codex.run(kind, "build a boat")
+    second = codex.resume(kind, "build the mast", "-c", "model_auto_compact_token_limit=1")
+    report = describe(second, model)
+    assert (second.code, second.errors, model.objections) == (0, [], []), report
+    _, asked, after = [heard.text() for heard in model.heard]
+    assert "Write a summary of everything above" in asked, report
+    assert "Summary of the conversation so far" in after, report
+    assert (
+        after.index("build a boat")
+        < after.index("The hull is done.")
+        < after.index("build the mast")
+    )
+    assert second.text == "The hull is done."
+
+
 @pytest.mark.parametrize("how", ["error", "cut", "end"])
 def test_failure_in_the_middle_of_a_call_is_reported_and_runs_nothing(
     gateway: Stack, tmp_path: Path, how: MidStream

@@ -6,13 +6,9 @@ from pathlib import Path
 import pytest
 
 from clients.model import DIALECTS, Model
-from clients.opencode import BINARY, OpenCode, OpenCodeRun
+from clients.opencode import OpenCode, OpenCodeRun
 from clients.script import Call, Dialect, Fault, ModelTurn, Script
 from clients.stack import Stack
-
-pytestmark = pytest.mark.skipif(
-    not BINARY.exists(), reason="the lock has OpenCode for Linux on x64 only"
-)
 
 
 def bash(command: str) -> Call:

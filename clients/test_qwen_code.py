@@ -100,8 +100,12 @@ def test_next_turn_of_a_session_has_the_whole_history(gateway: Stack, tmp_path: 
     run = qwen.run("messages", name(gateway, "messages"), "and then?", "--continue")
     report = describe(run, gateway.model)
     assert (run.code, gateway.model.objections) == (0, []), report
-    (heard,) = gateway.model.heard
-    assert [call.id for call in heard.conversation.calls] == gateway.model.call_ids(heard.dialect)
+    assert gateway.model.heard, report
+    for (
+        heard
+    ) in gateway.model.heard:  # Qwen Code may ask for a suggestion too, with the same history
+        calls = [call.id for call in heard.conversation.calls]
+        assert calls == gateway.model.call_ids(heard.dialect), report
     assert "marker-78" in run.text, report
 
 

@@ -30,7 +30,7 @@ FIELDS = frozenset((
 ))  # fmt: skip
 BLOCKS = frozenset((
     "text", "image", "document", "tool_use", "tool_result", "thinking", "redacted_thinking",
-    "search_result", "server_tool_use", "web_search_tool_result",
+    "search_result", "server_tool_use", "web_search_tool_result", "tool_reference",
 ))  # fmt: skip
 USAGE = {
     "input_tokens": 11,

@@ -12,6 +12,7 @@ from anthropic import beta_tool
 from msgspec.structs import replace
 
 from codex_app_server import Json, alive, answers, app_server, call, heard, params_of, pids, text
+from doors import payloads
 from dragoman.cli import main as dragoman
 from dragoman.config.settings import (
     RetrySettings,
@@ -20,6 +21,7 @@ from dragoman.config.settings import (
     Settings,
     UpstreamSettings,
 )
+from dragoman.core.summaries import unpack_summary
 from dragoman.obsidian.settings import ChatSettings
 from gateway_harness import RunningGateway, running_gateway, wait_until
 from plain_http import ask, fetch, plain_body
@@ -359,3 +361,28 @@ def test_blocks_are_all_in_one_answer_by_default_because_their_reader_runs_them_
         body = plain_body("chat", "m", tools=tools)
         answer = ask(gateway.url, "chat", body, {"x-proxy-output-mode": "obsidian-xml"})
         assert answer.json()["choices"][0]["message"]["content"].count("</use_tool>") == 2
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_conversation_is_compacted_while_its_turn_waits_for_results(
+    tmp_path: Path, *, stream: bool
+) -> None:
+    summary = [text("The user asked for the weather.")]
+    upstream = app_server(tmp_path, [ROUND[0], summary])
+    tool = {"type": "function", "name": "get_weather", "parameters": SCHEMA, "strict": True}
+    with gateway_of(tmp_path, upstream) as gateway:
+        question: Json = {"role": "user", "content": "How is the weather?"}
+        body: Json = {"model": "codex", "tools": [tool], "store": False, "stream": False}
+        first = json.loads(ask(gateway.url, "responses", {**body, "input": [question]}).content)
+        calls = [item for item in first["output"] if item["type"] == "function_call"]
+        results = [
+            {"type": "function_call_output", "call_id": item["call_id"], "output": "21"}
+            for item in calls
+        ]
+        history = [question, *first["output"], *results, {"type": "compaction_trigger"}]
+        reply = ask(gateway.url, "responses", {**body, "input": history, "stream": stream})
+        assert reply.status_code == 200, reply.text
+        whole: Json = payloads(reply.content)[-1][1]["response"] if stream else reply.json()
+        (item,) = whole["output"]
+        assert item["type"] == "compaction"
+        assert unpack_summary(item["encrypted_content"]) == "The user asked for the weather."

@@ -116,7 +116,9 @@ def test_the_text_is_cut_before_the_sequence(
     assert (answer.text, answer.calls, answer.stop) == ("One two ", 0, "END")
     assert answer.finish == ("stop" if door == "chat" else "stop_sequence")
     if streamed:  # the upstream was closed before it reported its usage
-        assert answer.usage == (None if door == "chat" else {"output_tokens": 0})
+        usage: dict[str, Any] = answer.usage or {}
+        counted = {name: count for name, count in usage.items() if count is not None}
+        assert counted == ({} if door == "chat" else {"output_tokens": 0})
     else:
         assert answer.usage[USAGES[door]] == (11 if door == "chat" else 8)
 

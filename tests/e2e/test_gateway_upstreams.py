@@ -481,15 +481,24 @@ def test_limits_of_an_upstream_and_its_models_hold(stage: Stage, door: str) -> N
 # --- the required-action profile --------------------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="module")
+def storing_stage() -> Iterator[Stage]:
+    with running_stage() as running:
+        yield running
+
+
 @dialects
-def test_the_required_action_profile_is_chosen_by_a_header(stage: Stage, dialect: str) -> None:
+def test_the_required_action_profile_is_chosen_by_a_header(
+    storing_stage: Stage, dialect: str
+) -> None:
+    stage = storing_stage
     scene = stage.scene(dialect, ANSWER, ANSWER)
     body = plain_body("responses", scene.model, stream=True)
     headers = {"x-dragoman-profile": "required-action"}
-    told = ask(stage.url, "responses", body, headers).text
+    sent = ask(stage.url, "responses", body, headers).text
     payloads = [
         json.loads(line.removeprefix("data: "))
-        for line in told.splitlines()
+        for line in sent.splitlines()
         if line.startswith("data: {")
     ]
     assert [payload["sequence_number"] for payload in payloads] == list(range(len(payloads)))

@@ -7,6 +7,7 @@ import pytest
 
 from doors import check_responses
 from dragoman.config.settings import Route, StoreSettings
+from dragoman.engine.compaction import PREFACE
 from gateway_harness import DIALECTS
 from heard import HeardCall, HeardResult, Spoken
 from hosted_stage import WEATHER, add, answers, echo, hosting_stage, last_heard, said, tool
@@ -211,5 +212,29 @@ def test_what_was_run_is_remembered_for_clients_that_cannot_carry_it(
         ("call", "workshop__echo"),
         ("result", "more"),
         ("assistant", "That is all."),
+        ("user", "And more?"),
+    ]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_conversation_with_hosted_calls_is_compacted_without_running_any(
+    stage: Stage, dialect: str
+) -> None:
+    scene = stage.scene(
+        dialect,
+        answers(said("Look."), echo("a saw")),
+        answers(said("A saw.")),
+        answers(said("There is a saw.")),
+        answers(said("No.")),
+    )
+    response = created(stage, scene)
+    trigger: list[Any] = [{"type": "compaction_trigger"}]
+    compacted = created(stage, scene, input=trigger, previous_response_id=response.id)
+    assert [item.type for item in compacted.output] == ["compaction"]
+    assert ("result", "a saw") in spoken_turns(scene)
+    created(stage, scene, input="And more?", previous_response_id=compacted.id)
+    assert spoken_turns(scene) == [
+        ("user", "What is there?"),
+        ("user", f"{PREFACE}There is a saw."),
         ("user", "And more?"),
     ]

@@ -1,8 +1,7 @@
 """The checks of the official Open Responses suite, against a gateway on loopback over the rehearsal.
 
 The requests are those of the suite, and so is the judgement: the whole answer, and every event of a stream, validates against
-the schema of Open Responses, and the answer is complete and has what the request was for. The checks of compaction are not
-here, over HTTP or over a WebSocket.
+the schema of Open Responses, and the answer is complete and has what the request was for.
 """
 
 import json
@@ -53,9 +52,13 @@ def said(role: str, content: object, **more: object) -> Json:
 
 
 def post(gateway: RunningGateway, **fields: object) -> tuple[int, bytes]:
+    return send(gateway, "/v1/responses", fields)
+
+
+def send(gateway: RunningGateway, path: str, fields: Json) -> tuple[int, bytes]:
     with connection(gateway) as client:
         headers = {"content-type": "application/json", "authorization": "Bearer any"}
-        client.request("POST", "/v1/responses", json.dumps(fields), headers)
+        client.request("POST", path, json.dumps(fields), headers)
         response = client.getresponse()
         return response.status, response.read()
 
@@ -145,6 +148,25 @@ def test_multi_turn(gateway: RunningGateway) -> None:
     )
 
 
+def test_compact_response(gateway: RunningGateway) -> None:
+    conversation = [
+        said("user", "My name is Alice and I like hiking."),
+        said("assistant", "Nice to meet you, Alice!"),
+        said("user", "Recommend a trail."),
+    ]
+    status, body = send(gateway, "/v1/responses/compact", {"model": MODEL, "input": conversation})
+    assert status == 200, body
+    response: Json = json.loads(body)
+    assert violations(VENDOR, "CompactResource", response) == set()
+    assert response["object"] == "response.compaction"
+    assert kinds(response) == ["message", "message", "compaction"]
+
+
+def test_compact_missing_model(gateway: RunningGateway) -> None:
+    status, _ = send(gateway, "/v1/responses/compact", {"input": [said("user", "Hello")]})
+    assert status == 400
+
+
 # --- over a WebSocket ---------------------------------------------------------------------------------------------
 
 
@@ -194,3 +216,13 @@ def test_websocket_failed_continuation_evicts_cache(client: SocketClient) -> Non
     client.error(input=[output], previous_response_id=first["id"])
     frame = client.error(input="Go on.", previous_response_id=first["id"])
     assert frame["error"]["code"] == "previous_response_not_found"
+
+
+def test_websocket_compact_new_chain(gateway: RunningGateway, client: SocketClient) -> None:
+    conversation = [said("user", "My name is Alice."), said("assistant", "Nice to meet you!")]
+    status, body = send(gateway, "/v1/responses/compact", {"model": MODEL, "input": conversation})
+    assert status == 200, body
+    compacted = json.loads(body)["output"]
+    answer = completed(client.ask(input=[*compacted, said("user", "Who am I?")]))
+    assert answer["previous_response_id"] is None
+    assert answer["output"]

@@ -108,6 +108,7 @@ def test_reader_frees_the_arguments_of_a_call_that_has_ended(dialect: str) -> No
         assert held < OPEN[dialect] * 2 * SIZE + SLACK
 
 
+@pytest.mark.requirement("S001-12")
 @pytest.mark.parametrize("dialect", WIRES)
 def test_parser_frees_a_call_that_it_has_returned(dialect: str) -> None:
     parser = ToolCallParser()

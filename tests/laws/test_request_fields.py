@@ -59,6 +59,16 @@ UNSAID = (
         "what is used anyway",
         ("auto", "default", "standard_only"),
     ),
+    Unsaid(
+        "messages:*.caller:direct*",
+        ("chat", "responses", "messages", "codex", BACKEND),
+        "the model itself made the call, as it does where nothing is said",
+    ),
+    Unsaid(
+        "*.defer_loading",
+        ("chat", "responses", "messages", "codex", BACKEND),
+        "nothing hides a tool from the model: where no search would find it, it is declared like any other",
+    ),
     Unsaid("*tools:web_search*.type", ("messages",), "the version of a search that is not used"),
 )
 
@@ -66,6 +76,7 @@ NOT_CARRIED = {
     "messages:assistant.content:image*": "the vendor refuses pictures in its own messages",
     "messages:assistant.content:document*": "and files",
     "messages:assistant.content:refusal.x_later": "a refusal becomes a field of its message",
+    "messages:*.caller:direct*": "what a call without a caller means",
 }
 """Fields that do not survive in their own dialect, where a request is written anew."""
 

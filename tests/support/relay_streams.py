@@ -545,7 +545,6 @@ HARMLESS: dict[tuple[str, str], Deviation] = {
     ("chat", "content null beside calls"): chat_content_null,
     ("chat", "content absent"): chat_content_absent,
     ("chat", "arguments beside function too"): chat_top_arguments,
-    ("chat", "id in every delta"): chat_id_each,
     ("chat", "name empty later"): chat_name_empty_later,
     ("chat", "name null later"): chat_name_null_later,
     ("chat", "finish with the last arguments"): chat_finish_with_delta,
@@ -575,7 +574,6 @@ HARMLESS: dict[tuple[str, str], Deviation] = {
         "messages", b'"output_tokens": 7', b'"output_tokens": 7, "input_tokens": null'
     ),
     ("messages", "no stop_sequence"): bytewise("messages", b', "stop_sequence": null', b""),
-    ("messages", "a start without input"): anth_no_input_start,
     ("messages", "an id of another vendor"): anth_block(id="call_abc123"),
     ("messages", "fields nobody knows"): anth_extra_fields,
 }
@@ -594,6 +592,8 @@ _RESP_FAILURES: dict[tuple[str, str], Deviation] = {
 }
 
 HARMFUL: dict[tuple[str, str], Deviation] = {
+    ("chat", "id in every delta"): chat_id_each,
+    ("messages", "a start without input"): anth_no_input_start,
     ("chat", "no role"): chat_no_role,
     ("chat", "no index"): chat_no_index,
     ("chat", "id empty later"): chat_id_empty_later,

@@ -178,6 +178,7 @@ class ModelLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"] | None = None
     builtin_tools: tuple[str, ...] | None = None
     user_first: bool | None = None
+    system_messages: bool | None = None
 
 
 class RetrySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -210,6 +211,10 @@ class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     prompted_tools: the format in which tools are put into the prompt, for models without native tools.
     output_mode: how calls reach Chat clients: also as `<use_tool>` text, or only as calls; None: decided by the kind.
     max_connections: None: as many as there are requests, which `server.max_streams` bounds.
+    compaction: who summarises a conversation when a Responses client asks for it: `native`, the upstream by itself, or `gateway`,
+        by an ordinary request to the upstream. None: `native` for OpenAI's own hosts.
+    count_tokens: who counts the tokens of a request that is not answered: `native`, the upstream, or `estimate`, the gateway, about.
+        None: `native` for Messages upstreams and for OpenAI's own Responses.
     keeps_responses: the upstream stores responses under its own ids; requests that refer to such an id go back to it.
     models: limits by model glob (the upstream's model name); the first match applies.
     """
@@ -242,6 +247,8 @@ class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     text_calls: tuple[str, ...] = ("auto",)
     prompted_tools: str | None = None
     output_mode: OutputModeWord | None = None
+    compaction: Literal["native", "gateway"] | None = None
+    count_tokens: Literal["native", "estimate"] | None = None
     keeps_responses: bool = False
     limits: ModelLimits = field(default_factory=ModelLimits)
     models: dict[str, ModelLimits] = field(default_factory=dict[str, ModelLimits])

@@ -125,14 +125,18 @@ class NameMap(Struct, frozen=True):
         flatten: bool,
     ) -> "NameMap":
         refs: dict[_Key, ToolRef] = {}
+        late: list[_Key] = []  # declared inside the conversation
         for tool in tools:
             ref = ToolRef(tool.name, tool.kind, tool.namespace or None)
-            refs.setdefault((ref.namespace, ref.name), ref)
+            key = (ref.namespace, ref.name)
+            if tool.place == "input" and key not in refs:
+                late.append(key)
+            refs.setdefault(key, ref)
         guesses = _guesses(refs.values())
         for key in others:
             refs.setdefault(key, ToolRef(key[1], "function", key[0]))
 
-        wires = _assign(refs, limits, flatten=flatten)
+        wires = _assign(refs, (*late, *others), limits, flatten=flatten)
         origins = {(None if flatten else key[0], wire): refs[key] for key, wire in wires.items()}
         customs = frozenset(wire for key, wire in wires.items() if refs[key].kind == "custom")
         return cls(limits, flatten, wires, origins, guesses, customs, others)
@@ -218,13 +222,24 @@ def with_original_id(part: Part) -> Part:
     return part if original == part.call_id else structs.replace(part, call_id=original)
 
 
-def _assign(refs: dict[_Key, ToolRef], limits: NameLimits, *, flatten: bool) -> dict[_Key, str]:
-    """A wire name for each key. Names that are valid unchanged choose first, then flattened names, then aliases."""
+def _assign(
+    refs: dict[_Key, ToolRef], later: tuple[_Key, ...], limits: NameLimits, *, flatten: bool
+) -> dict[_Key, str]:
+    """A wire name for each key. Names that are valid unchanged choose first, then flattened names, then aliases.
+
+    Those in `later` choose after all others, one after the other: what a conversation adds must change no earlier name, or
+    the upstream could not use its cache for the beginning of the conversation.
+    """
     wires: dict[_Key, str] = {}
     taken: set[_Key] = set()
-    plain = [key for key in refs if _is_plain(key, limits, flatten=flatten)]
-    flat = [key for key in refs if key[0] and _is_name(_joined(key, flatten=flatten), limits)]
-    for key in (*plain, *flat, *refs):
+    first = refs.keys() - set(later)
+    plain = [key for key in refs if key in first and _is_plain(key, limits, flatten=flatten)]
+    flat = [
+        key
+        for key in refs
+        if key in first and key[0] and _is_name(_joined(key, flatten=flatten), limits)
+    ]
+    for key in (*plain, *flat, *filter(first.__contains__, refs), *later):
         if key not in wires:
             space = None if flatten else key[0]
             wires[key] = next(

@@ -67,7 +67,7 @@ _KIND_OF_NAME: Mapping[str, ErrorKind] = {
 }
 
 
-class ToldError(UpstreamError):
+class ReportedError(UpstreamError):
     """An error that an upstream sent in place of an answer; `info` is the whole error as its dialect decoded it."""
 
     def __init__(self, info: ErrorInfo) -> None:
@@ -79,7 +79,7 @@ class ToldError(UpstreamError):
 
 def error_info(error: GatewayError) -> ErrorInfo:
     """Turn any exception of this package into a value."""
-    if isinstance(error, ToldError):
+    if isinstance(error, ReportedError):
         return error.info
     code, param = (error.code, error.param) if isinstance(error, RequestRefused) else (None, None)
     return ErrorInfo(

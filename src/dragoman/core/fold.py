@@ -182,7 +182,7 @@ def _events(outcome: Outcome) -> Iterator[Event]:
     number = 0
     for choice in outcome.choices:
         for part in choice.parts:
-            yield from _tell(number, part, choice.index)
+            yield from _events_of(number, part, choice.index)
             number += 1
     yield from _endings(outcome)
     if outcome.usage is not None:
@@ -215,7 +215,7 @@ def _endings(outcome: Outcome) -> Iterator[Finished]:
             yield Finished(reason, choice.index, inferred=True)
 
 
-def _tell(number: int, part: Part, choice: int) -> Iterator[Event]:
+def _events_of(number: int, part: Part, choice: int) -> Iterator[Event]:
     yield PartStarted(number, _header(part), choice)
     match part:
         case Text() | Refusal():

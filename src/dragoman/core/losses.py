@@ -62,6 +62,10 @@ REQUEST_LOSSES: LossTable = {
         "the gateway cannot read a prompt template that another provider stores, so it would be missing",
         "refuse",
     ),
+    "tool_definition": LossRule(
+        "a result refers to a tool that the request does not declare; only its name is sent",
+        "carry",
+    ),
     "thread": LossRule(
         "the gateway cannot read a message thread that another provider stores, so it would be missing",
         "refuse",
@@ -87,6 +91,12 @@ _IDLE: Mapping[str, object] = {
     "truncation": "disabled",
 }
 _NULL = Raw(b"null")
+
+# Fields of a call or a result that repeat what the vocabulary has: who runs a search for tools (`executor`).
+_HELD = frozenset({"execution"})
+
+BUILTIN_FIELDS = frozenset({"type", "name", "description", "parameters"})
+"""Fields of the whole object of a built-in tool that `Tool` has too. Nothing of them is lost if the tool becomes a function."""
 
 _NO_RULES: frozenset[tuple[str, LossAction]] = frozenset()
 
@@ -166,7 +176,9 @@ def foreign_noter(dialect: Dialect) -> ForeignNoter:
                 book.note("unknown_field", where, missed)
             return
         names = [
-            name for name, value in extra.fields.items() if value != _NULL and name not in known
+            name
+            for name, value in extra.fields.items()
+            if value != _NULL and name not in known and name not in _HELD
         ]
         _note_unknown(book, names, where)
 
@@ -246,6 +258,8 @@ def instruction_texts(
                 book.note("cache_control", where)
             if part.annotations:
                 book.note("annotation", where, "instructions have no citations")
+        elif isinstance(part, Opaque):
+            note_opaque(book, "opaque_part", where, part)
         else:
             book.note("media_input", where, "instructions are text")
     return texts

@@ -28,7 +28,7 @@ from dragoman.dialects.stream_decoder import FrameReader, Step
 from dragoman.model.events import Event, InputDelta, TextDelta
 from dragoman.model.outcome import ErrorInfo, Loss, LossAction, Outcome, Repair
 from dragoman.model.parts import CallKind, Dialect
-from dragoman.model.request import Request, Tool
+from dragoman.model.request import Request, Tool, Turn
 from dragoman.sse import Frame
 
 
@@ -63,6 +63,8 @@ class EncodeContext(Struct, frozen=True, kw_only=True):
     request: Responses only: the client's request; its answer repeats the settings and the instructions. The turns after the
         instructions are not needed. None: the answer has the vendor's defaults.
     clock: Responses only: the time in seconds, for the moment at which the answer was completed. None: it is not written.
+    retained: Responses only: the answer is the body of a compaction (`/responses/compact`), in which these messages precede it.
+        None: any other answer.
     notes: where the encoder notes for the store what it writes.
     """
 
@@ -81,6 +83,7 @@ class EncodeContext(Struct, frozen=True, kw_only=True):
     response_id: str = ""
     request: Request | None = None
     clock: Callable[[], float] | None = None
+    retained: tuple[Turn, ...] | None = None
     notes: StoreNotes | None = None
 
 
@@ -91,6 +94,7 @@ class Target(Struct, frozen=True, kw_only=True, cache_hash=True):
     max_tokens_field: Chat only: which of Chat's two names for the limit the upstream reads.
     builtin: the kinds of provider-run tools this upstream has. strict: whether it supports strict functions.
     user_first: whether a conversation must open with a user turn (some Chat servers answer 400 otherwise).
+    system_messages: Messages only: whether the upstream accepts system messages inside the conversation.
     """
 
     dialect: Dialect
@@ -102,6 +106,7 @@ class Target(Struct, frozen=True, kw_only=True, cache_hash=True):
     builtin: frozenset[CallKind] = frozenset()
     strict: bool = True
     user_first: bool = False
+    system_messages: bool = True
 
 
 class EncodedRequest(Struct, frozen=True, gc=False):

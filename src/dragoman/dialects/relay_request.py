@@ -1,7 +1,7 @@
 """Prepares a request for an upstream that speaks the client's dialect: the client's bytes, with as few changes as possible.
 
 The model's name changes where a route renames it, and `stream` where the gateway needs another value; both are edited in
-place. All other members stay, also unknown ones. The dialect's encoder writes the request anew only if the upstream is
+place. An empty list of tools is left out. All other members stay, also unknown ones. The dialect's encoder writes the request anew only if the upstream is
 known to refuse it because of:
 
     a call without its result, or a result without its call; and what else the dialect's `find_repairs` reports
@@ -30,6 +30,7 @@ from dragoman.model.parts import Call, Part, Reasoning, Result, Text
 from dragoman.model.request import Request, Tool
 
 _OFFERED = ("function", "custom")
+_TOOLS = b'"tools"'
 _INCLUDE_USAGE = b'{"include_usage":true}'
 _SEALED = b'"' + ENVELOPE.encode("ascii")  # the beginning of a JSON string that holds our envelope
 
@@ -65,6 +66,7 @@ def relay_request(  # noqa: PLR0913 -- the request, its target, and the changes
         and all(_is_welcome(part, target) for part in parts)
         and _has_its_limit(request, target)
         and (not target.user_first or _begins_with_user(request))
+        and (target.system_messages or not _has_late_system(request))
         and _SEALED not in body
     )
     if names is None or not is_acceptable:
@@ -82,11 +84,21 @@ def relay_request(  # noqa: PLR0913 -- the request, its target, and the changes
         if dialect == "chat":
             # Chat reports usage only on request, and refuses `stream_options` without `stream`.
             values["stream_options"] = _INCLUDE_USAGE if stream else None
+    if not request.tools and not request.namespaces and _TOOLS in body:
+        values.update(_without_tools(body, dialect))
     if is_healed:
         written = own.encode_request(_changed(request, model, stream=stream), target, policy)
         values.update(_differing(body, written.body))
         return replace(written, body=set_members(body, values))
     return EncodedRequest(set_members(body, values) if values else body, names)
+
+
+def _without_tools(body: bytes, dialect: str) -> dict[str, None]:
+    """Return the members to remove: an empty list of tools, which OpenAI's Chat refuses, and what is refused without tools."""
+    if "tools" not in as_object(body):
+        return {}
+    more = ("parallel_tool_calls",) if dialect == "chat" else ()
+    return dict.fromkeys(("tools", "tool_choice", *more))
 
 
 def _differing(body: bytes, written: bytes) -> dict[str, bytes | None]:
@@ -178,6 +190,10 @@ def _has_its_limit(request: Request, target: Target) -> bool:
         return True
     own = {} if request.extra is None else request.extra.fields
     return "max_completion_tokens" in own or target.max_tokens_field == "max_tokens"
+
+
+def _has_late_system(request: Request) -> bool:
+    return any(turn.role in ("system", "developer") and not turn.head for turn in request.turns)
 
 
 def _begins_with_user(request: Request) -> bool:

@@ -17,7 +17,7 @@ from typing import Self, TypeVar
 from msgspec import Struct, field, structs
 
 from dragoman.config.settings import RetrySettings, Settings
-from dragoman.core.failures import ToldError, error_info
+from dragoman.core.failures import ReportedError, error_info
 from dragoman.core.secrets import Secrets
 from dragoman.dialects.registry import upstream_codec
 from dragoman.errors import GatewayError
@@ -135,7 +135,7 @@ async def try_targets(
     is_forwarded: whether the client was sent something nevertheless, such as a keep-alive.
 
     Raises:
-        ToldError: the error of the last attempt, if the policy gives up.
+        ReportedError: the error of the last attempt, if the policy gives up.
     """
     place, tries = 0, 1
     while True:
@@ -161,7 +161,7 @@ async def try_targets(
             case Fallback():
                 place, tries = place + 1, 1
             case GiveUp():
-                raise ToldError(error)
+                raise ReportedError(error)
 
 
 async def send(
@@ -275,7 +275,7 @@ class UpstreamModel:
 
         Raises:
             RequestRefused: no route takes the model, or the upstream's dialect cannot express the request.
-            ToldError: the error of the last upstream that was asked.
+            ReportedError: the error of the last upstream that was asked.
         """
         self._requests += 1
         targets = self._upstreams.targets(self._client_dialect, request.model)

@@ -95,7 +95,7 @@ class AnswerPlan(Struct, frozen=True, kw_only=True):
     `stage`: what changes the events, besides restoring names; `written`: the stage that finds calls in text, if there is one.
     `relay`: `none` where the dialects differ, or where a stage needs more than the text.
     `obsidian`: the Obsidian policy, which may end the answer early; `grace`: the seconds that it waits for further calls.
-    `stops`: cuts the text at a stop sequence, behind `written` and, if there is one, inside `obsidian`.
+    `ending`: the stage that may end the answer before the upstream does: `obsidian`, or the one that cuts at a stop sequence.
     `keeper`: stores the answer, or only the seals that the client cannot carry; `escrow`: the latter, where it sees events.
     `renamed`: returns the plan that gives the answer our id, for an answer that would be relayed with the upstream's id.
     """
@@ -110,7 +110,7 @@ class AnswerPlan(Struct, frozen=True, kw_only=True):
     written: TextCallStage | None = None
     relay: Literal["none", "repair", "exact"]
     obsidian: ObsidianAnswer | None = None
-    stops: StopStage | None = None
+    ending: EndingStage | None = None
     grace: float = 0.0
     keeper: Keeper | Escrow | None = None
     escrow: Escrow | None = None
@@ -120,11 +120,6 @@ class AnswerPlan(Struct, frozen=True, kw_only=True):
     def scan(self) -> TextCallStage | None:
         """The stage, if it only finds calls in text: such a stage need not see every event."""
         return self.written if self.ending is None else None
-
-    @property
-    def ending(self) -> EndingStage | None:
-        """The stage that may end the answer before the upstream does."""
-        return self.stops if self.obsidian is None else self.obsidian
 
     def change(self, *, is_scanned: bool = False) -> Change | None:
         """The function that changes each event. `is_scanned`: the stage has already seen the text."""
@@ -279,7 +274,7 @@ def plan_answer(
         stage=change,
         written=written,
         obsidian=obsidian,
-        stops=stops,
+        ending=stops if obsidian is None else obsidian,
         grace=0.0 if target.obsidian is None else target.obsidian.grace,
         relay=settings.passthrough if is_relayed else "none",
     )

@@ -47,6 +47,25 @@ class AttemptTarget(Struct, frozen=True, gc=False):
     obsidian: ObsidianPolicy | None = None
 
     @property
+    def compacts(self) -> bool:
+        """Whether a Responses upstream makes compactions by itself; see `UpstreamSettings.compaction`."""
+        settings = self.settings
+        if settings.compaction is not None:
+            return settings.compaction == "native"
+        return settings.kind == "chatgpt-codex" or is_openai(settings.base_url)
+
+    @property
+    def counts_tokens(self) -> bool:
+        """Whether the upstream counts the tokens of a request; see `UpstreamSettings.count_tokens`."""
+        settings = self.settings
+        if self.dialect not in ("messages", "responses"):
+            return False
+        if settings.count_tokens is not None:
+            return settings.count_tokens == "native"
+        is_known = settings.kind == "rehearsal" or is_openai(settings.base_url)
+        return self.dialect == "messages" or is_known
+
+    @property
     def is_exact(self) -> bool:
         """Whether the operator wants what passes in one dialect unchanged, so that its text is not searched for calls."""
         return self.is_same_dialect and self.settings.passthrough == "exact"
@@ -66,11 +85,11 @@ def target_of(settings: UpstreamSettings, dialect: Dialect, model: str) -> Targe
         own = next(
             (limits for glob, limits in settings.models.items() if fnmatchcase(model, glob)), own
         )
-    return _make(dialect, settings.limits, own, is_openai=_is_openai(settings.base_url))
+    return _make(dialect, settings.limits, own, is_openai=is_openai(settings.base_url))
 
 
 @lru_cache(_CACHED_HOSTS)
-def _is_openai(base_url: str) -> bool:
+def is_openai(base_url: str) -> bool:
     return urlsplit(base_url).hostname == OPENAI_HOST
 
 
@@ -106,6 +125,7 @@ def _limited(target: Target, limits: ModelLimits) -> Target:
         builtin=target.builtin if builtin is None else frozenset(map(_call_kind, builtin)),
         strict=_either(limits.strict_tools, target.strict),
         user_first=_either(limits.user_first, target.user_first),
+        system_messages=_either(limits.system_messages, target.system_messages),
     )
 
 

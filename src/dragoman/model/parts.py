@@ -206,12 +206,18 @@ class Media(
 class Opaque(
     Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True, tag_field="part", tag="opaque"
 ):
-    """A whole item, block or content part of one dialect that the vocabulary does not cover."""
+    """A whole item, block or content part of one dialect that the vocabulary does not cover.
+
+    `tools`: the tools (namespace and name) that it makes available to the model. The request declares them. `extra`: if it
+    has tools, its fields beside them.
+    """
 
     dialect: Dialect
     type: str
     raw: Raw
     item_id: str | None = None
+    tools: tuple[tuple[str | None, str], ...] = ()
+    extra: Extra | None = None
 
 
 class Result(

@@ -61,7 +61,9 @@ class Tool(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
 
     `schema` is the JSON schema of a function's input, as received. Built-in kinds have their whole wire object in
     `extra`, and `variant` holds the wire type (`web_search_20250305`, `computer_use_preview`, …). `place` is `input`
-    for tools declared inside the conversation (Responses `additional_tools`, `tool_search_output`).
+    for tools declared inside the conversation (Responses `additional_tools` and `tool_search_output`, Messages
+    `tool_addition`). `deferred`: the provider does not show the tool to the model until a search finds it. Only a dialect with
+    such a search gets the flag back; for every other upstream the tool is declared like any other.
     """
 
     name: str
@@ -73,6 +75,7 @@ class Tool(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     grammar: Grammar | None = None
     variant: str | None = None
     place: Literal["request", "input"] = "request"
+    deferred: bool | None = None
     cache: Raw | None = None
     extra: Extra | None = None
 

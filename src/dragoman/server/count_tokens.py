@@ -1,58 +1,87 @@
-"""POST /v1/messages/count_tokens: the upstream's own count where it has one, else an estimate.
+"""POST /v1/messages/count_tokens and /v1/responses/input_tokens: the upstream's own count where it has one, else an estimate.
 
-Only the first upstream of the route is asked: clients count often (before each turn), and the estimate is the fallback.
+Only the first upstream of the route is asked: clients count often (before each turn), and the estimate is the fallback. The request is
+the one that would be sent to this upstream, so a count of another dialect's upstream is as true as its own.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from math import ceil
 from typing import assert_never
 
 from msgspec import structs
 from starlette.responses import Response
 
-from dragoman._json import dumps
+from dragoman._json import as_object, dumps
 from dragoman.config.settings import ServerSettings
 from dragoman.core.failures import status_of
-from dragoman.core.fields import set_members
+from dragoman.core.fields import read_int, set_members
 from dragoman.dialects.registry import codec
-from dragoman.dialects.relay_request import relay_request
-from dragoman.errors import GatewayError
+from dragoman.errors import GatewayError, MalformedJson
 from dragoman.gateway.attempt import error_of_reply, no_reply
+from dragoman.gateway.compaction import expand
+from dragoman.gateway.plan import ClientRequest, check_previous, knows_previous, plan_request
 from dragoman.gateway.reply import read_whole
 from dragoman.gateway.targets import AttemptTarget
 from dragoman.model.outcome import ErrorInfo
-from dragoman.model.parts import Call, Media, Opaque, Part, Reasoning, Refusal, Result, Text
+from dragoman.model.parts import (
+    Call,
+    Dialect,
+    Media,
+    Opaque,
+    Part,
+    Reasoning,
+    Refusal,
+    Result,
+    Text,
+)
 from dragoman.model.request import Request, Tool
 from dragoman.offload import offload
 from dragoman.server.gateway import Gateway
 from dragoman.server.http.headers import ClientHeaders, error_headers
 from dragoman.server.limits import check_json, check_tools
+from dragoman.state.continuation import StorageCaller, find_continuation
+from dragoman.state.keeper import Keeper
 from dragoman.upstream.base import UpstreamRequest
 from dragoman.upstream.retry import retry_after
 
 _MAX_COUNT_BYTES = 1024 * 1024  # the answer is one number
 _JSON = "application/json"
 
+# The vendors refuse all other fields of a request whose tokens they count.
+_COUNTED: Mapping[str, frozenset[str]] = {
+    "messages": frozenset(
+        {"model", "messages", "system", "tools", "tool_choice", "thinking", "output_config"}
+    ),
+    "responses": frozenset(
+        {
+            *("model", "input", "instructions", "tools", "tool_choice", "previous_response_id"),
+            *("conversation", "reasoning", "text", "parallel_tool_calls", "truncation"),
+        }
+    ),
+}
+_MISSING = (404, 405, 501)  # compatible servers often lack the endpoint
+
 
 async def count_tokens(
-    gateway: Gateway, headers: list[tuple[bytes, bytes]], body: bytes
+    gateway: Gateway, dialect: Dialect, headers: list[tuple[bytes, bytes]], body: bytes
 ) -> Response:
-    """How many tokens a Messages request has.
+    """How many tokens a Messages or Responses request has.
 
     Raises:
-        RequestRefused: the request is malformed, or no route takes its model.
+        RequestRefused: the request is malformed, or no route takes its model, or nobody knows what it continues.
     """
-    request = await offload(len(body), _decode, body, gateway.settings.server)
-    target = gateway.upstreams.targets("messages", request.model)[0]
+    request = await offload(len(body), _decode, dialect, body, gateway.settings.server)
+    target = gateway.upstreams.targets(dialect, request.model)[0]
+    asked = await _complete(gateway, dialect, headers, ClientRequest(body, request), target)
+    if not target.counts_tokens:
+        return await _estimated(dialect, asked)
     upstream = gateway.upstreams.by_name[target.upstream]
-    if target.dialect != "messages":
-        return await _estimated(request, len(body))
-    asked = await offload(len(body), _question, body, request, target)
+    question = await offload(len(body), _question, asked, target)
     try:
         reply = await upstream.send(
             UpstreamRequest(
-                dialect="messages",
-                body=asked,
+                dialect=target.dialect,
+                body=question,
                 stream=False,
                 model=target.model,
                 operation="count_tokens",
@@ -65,47 +94,88 @@ async def count_tokens(
         finally:
             reply.close()
     except GatewayError as error:
-        return _failed(no_reply(error, upstream.secrets))
-    if reply.status == 404:  # compatible servers often lack this endpoint
-        return await _estimated(request, len(body))
+        return _failed(dialect, no_reply(error, upstream.secrets))
+    if reply.status in _MISSING:
+        return await _estimated(dialect, asked)
     if not 200 <= reply.status <= 299:
         info = error_of_reply(reply, data, target, upstream.secrets)
         after = retry_after(reply.headers, now=gateway.wall_clock())
-        return _failed(structs.replace(info, retry_after=after))
-    return Response(data, media_type=_JSON)
+        return _failed(dialect, structs.replace(info, retry_after=after))
+    if target.is_same_dialect:
+        return Response(data, media_type=_JSON)
+    count = _read_count(data)
+    if count is None:
+        return await _estimated(dialect, asked)
+    return Response(_written(dialect, count), media_type=_JSON)
 
 
-def _question(body: bytes, request: Request, target: AttemptTarget) -> bytes:
+async def _complete(
+    gateway: Gateway,
+    dialect: Dialect,
+    headers: list[tuple[bytes, bytes]],
+    asked: ClientRequest,
+    target: AttemptTarget,
+) -> ClientRequest:
+    """The request with the stored history that this upstream does not know, and with summaries as messages."""
+    request = asked.request
+    if dialect == "responses" and not gateway.is_storing:
+        check_previous(request, target)  # a count without the history would be false
+    elif dialect == "responses":
+        owner = gateway.identify(headers).owner
+        caller = StorageCaller(
+            owner, "", gateway.wall_clock(), lambda draft: Keeper(gateway.store, draft, _ignore)
+        )
+        # Nothing is stored, so nobody asks for a keeper.
+        unstored = structs.replace(request, store=False)
+        found = await find_continuation(gateway.store, dialect, unstored, caller)
+        if not knows_previous(found, request, target) and found.request is not None:
+            request = found.request
+    request = expand(request, target)
+    return asked if request is asked.request else ClientRequest(b"", request, is_rebuilt=True)
+
+
+def _ignore(_reason: ErrorInfo) -> None:
+    """Nothing runs that could be stopped."""
+
+
+def _question(asked: ClientRequest, target: AttemptTarget) -> bytes:
     """The request for the upstream's own count."""
-    asked = relay_request(
-        body,
-        request,
-        dialect="messages",
-        target=target.accepts,
-        model=target.model,
-        policy=target.settings.losses,
-    ).body
-    # A request that was written anew has a limit, which this endpoint refuses.
-    return set_members(asked, {"max_tokens": None}) if request.max_tokens is None else asked
+    written = plan_request(asked, target, stream=False).encoded.body
+    if target.is_same_dialect and not asked.is_rebuilt:
+        # A request that was written anew has a limit, which this endpoint refuses.
+        has_limit = asked.request.max_tokens is not None
+        return written if has_limit else set_members(written, {"max_tokens": None})
+    others = as_object(written).keys() - _COUNTED[target.dialect]
+    return set_members(written, dict.fromkeys(others))
 
 
-def _decode(body: bytes, server: ServerSettings) -> Request:
+def _read_count(data: bytes) -> int | None:
+    try:
+        return read_int(as_object(data).get("input_tokens"))
+    except MalformedJson:
+        return None
+
+
+def _decode(dialect: Dialect, body: bytes, server: ServerSettings) -> Request:
     check_json(body, max_depth=server.max_depth, max_values=server.max_values)
-    request = codec("messages").decode_request(body)
+    request = codec(dialect).decode_request(body)
     check_tools(request, server.max_tools)
     return request
 
 
-async def _estimated(request: Request, size: int) -> Response:
-    """`size`: the size of the body that the request was decoded from."""
-    count = await offload(size, estimate_tokens, request)
-    estimated = {"x-dragoman-estimate": "true"}
-    return Response(dumps({"input_tokens": count}), 200, estimated, _JSON)
+async def _estimated(dialect: Dialect, asked: ClientRequest) -> Response:
+    count = await offload(asked.size, estimate_tokens, asked.request)
+    return Response(_written(dialect, count), 200, {"x-dragoman-estimate": "true"}, _JSON)
 
 
-def _failed(error: ErrorInfo) -> Response:
+def _written(dialect: Dialect, count: int) -> bytes:
+    kind = {"object": "response.input_tokens"} if dialect == "responses" else {}
+    return dumps({**kind, "input_tokens": count})
+
+
+def _failed(dialect: Dialect, error: ErrorInfo) -> Response:
     headers = {name.decode("ascii"): value.decode("ascii") for name, value in error_headers(error)}
-    return Response(codec("messages").encode_error(error), status_of(error), headers, _JSON)
+    return Response(codec(dialect).encode_error(error), status_of(error), headers, _JSON)
 
 
 # English and code have 3.5 to 4.5 characters per token with the vendors' current tokenizers.

@@ -12,16 +12,21 @@ from dragoman.dialects.registry import CODECS
 from dragoman.model.outcome import ErrorInfo
 from dragoman.model.parts import Dialect
 
-COUNT_TOKENS_PATH = "/v1/messages/count_tokens"
+COUNT_PATHS: Mapping[str, Dialect] = {
+    "/v1/messages/count_tokens": "messages",
+    "/v1/responses/input_tokens": "responses",
+}
+"""The paths that count the tokens of a request."""
 
 
 class Door(Struct, frozen=True):
-    """One client-facing endpoint."""
+    """One client-facing endpoint. `is_compact`: it answers with a compaction of the conversation."""
 
     dialect: Dialect
     path: str
     codec: Codec
     request_id_header: bytes | None = None
+    is_compact: bool = False
 
 
 DOORS: Mapping[str, Door] = {
@@ -29,6 +34,7 @@ DOORS: Mapping[str, Door] = {
     for door in (
         Door("chat", "/v1/chat/completions", CODECS["chat"]),
         Door("responses", "/v1/responses", CODECS["responses"]),
+        Door("responses", "/v1/responses/compact", CODECS["responses"], is_compact=True),
         Door("messages", "/v1/messages", CODECS["messages"], b"request-id"),
     )
 }

@@ -29,6 +29,7 @@ from dragoman.gateway.attempt import (
     try_targets,
     upstream_request,
 )
+from dragoman.gateway.compaction import Summary, expand, plan_summary, prepare, wants_summary
 from dragoman.gateway.hosted.history import has_hosted_calls, plain_name, restore_calls
 from dragoman.gateway.hosted.servers import HostedServers
 from dragoman.gateway.plan import (
@@ -253,6 +254,8 @@ class Exchange:
         request = codec.decode_request(body)
         if codec.check_request is not None:
             codec.check_request(request)
+        if self._door.is_compact:  # it has no stream, and nothing of it is stored
+            request = structs.replace(request, stream=None, store=False)
         return request
 
     def _note_request(self, body: bytes, request: Request) -> Awaitable[Continuation] | None:
@@ -279,7 +282,8 @@ class Exchange:
 
     def _waits(self) -> bool:
         """Whether the answer asks the client to submit the outputs of its calls."""
-        return self._gateway.profile(self._headers) == "required_action"
+        is_asked = self._gateway.profile(self._headers) == "required_action"
+        return is_asked and not self._door.is_compact
 
     def _is_thread(self) -> bool:
         """Whether the request asks for a message thread while nothing is stored; a special refusal answers it."""
@@ -335,7 +339,8 @@ class Exchange:
             return False
         request = asked.request
         servers = gateway.upstreams.router.servers(self.record.model)
-        if not servers or (request.choices or 1) > 1:
+        is_summary = self._door.is_compact or wants_summary(request)
+        if not servers or (request.choices or 1) > 1 or is_summary:
             if self._door.dialect == "responses" and has_hosted_calls(
                 request, hosted_servers.names
             ):
@@ -394,8 +399,8 @@ class Exchange:
         if self._continuation is not None:
             knows_previous(self._continuation, request, target)  # refuses what neither side knows
         elif request.previous_id is not None or self._gateway.is_storing:
-            return (await self._request_for(ClientRequest(b"", request), target)).request
-        return request
+            request = (await self._request_for(ClientRequest(b"", request), target)).request
+        return request if self._door.dialect == "chat" else expand(request, target)
 
     async def _attempt(self, target: AttemptTarget) -> None:
         """Ask one upstream once, and write its answer to the client.
@@ -414,7 +419,10 @@ class Exchange:
         goes_on = self._continuation is not None or asked.request.previous_id is not None
         if not self._is_new and (goes_on or gateway.is_storing):
             asked = await self._request_for(asked, target)
-        sent, plan = await self._plan(asked, target)
+        summary = None
+        if self._door.dialect != "chat":
+            asked, summary = prepare(asked, target, is_compact=self._door.is_compact)
+        sent, plan = await self._plan(asked, target, summary)
         del asked
         upstream = gateway.upstreams.by_name[target.upstream]
         reply = await send(upstream, target, sent, recorder)
@@ -434,6 +442,8 @@ class Exchange:
         """The request for this upstream, with the history that it does not know and the seals that were stored for it."""
         if self._continuation is not None:
             is_known = knows_previous(self._continuation, asked.request, target)
+            if self._door.is_compact:  # its answer contains messages of the whole conversation
+                return asked
             return self._native if is_known and self._native is not None else asked
         if self._door.dialect == "responses" and not asked.is_rebuilt:
             check_previous(asked.request, target)
@@ -454,9 +464,9 @@ class Exchange:
         return settings_of_client(asked, is_stored=keeper is not None and keeper.is_storing)
 
     async def _plan(
-        self, asked: ClientRequest, target: AttemptTarget
+        self, asked: ClientRequest, target: AttemptTarget, summary: Summary | None
     ) -> tuple[UpstreamRequest, AnswerPlan]:
-        """The request to send, and how its answer is read."""
+        """The request to send, and how its answer is read. `summary`: the answer becomes a compaction."""
         gateway = self._gateway
         request = asked.request
         self.record.stream = request.stream is True
@@ -478,10 +488,14 @@ class Exchange:
                 settings=self._settings(),
             ),
         )
+        if summary is not None:
+            plan = structs.replace(plan, relay="none")
         if self._keeper is not None:
             plan = plan_kept(plan, self._keeper, target, is_native=not asked.is_rebuilt)
         elif gateway.is_storing and self._door.dialect == "chat":
             plan = plan_escrow(plan, gateway.store, self._owner)
+        if summary is not None:
+            plan = plan_summary(plan, summary)
         return upstream_request(planned, target, self._sender(), stream=stream), plan
 
     def _sender(self) -> Sender:

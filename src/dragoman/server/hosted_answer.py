@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, structs
 
 from dragoman.config.settings import HostedSettings
-from dragoman.core.failures import ToldError
+from dragoman.core.failures import ReportedError
 from dragoman.core.ids import NOISE_BITS, number_of
 from dragoman.core.losses import answer_book
 from dragoman.core.usage import NOTED, Tally
@@ -127,7 +127,7 @@ class HostedAnswer:
         """Ask the model, run the tools, and write the answer.
 
         Raises:
-            ToldError: there is no answer, and nothing was written.
+            ReportedError: there is no answer, and nothing was written.
         """
         job = self._job
         settings = job.gateway.settings.hosted
@@ -305,7 +305,7 @@ class HostedAnswer:
             events = merger.end(run)
             error = merger.error
             if error is not None and not (self._wants_stream and self._job.client.started):
-                raise ToldError(error)
+                raise ReportedError(error)
             events = self._changed(events)
         if self._wants_stream:
             await self._finish(events)

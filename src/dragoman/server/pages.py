@@ -17,9 +17,10 @@ from dragoman.core.failures import error_info, status_of
 from dragoman.core.secrets import clean, redact
 from dragoman.errors import GatewayError, StoreMissing
 from dragoman.model.outcome import ErrorInfo
+from dragoman.model.parts import Dialect
 from dragoman.server.catalog import dialect_of_caller, find_model, list_models
 from dragoman.server.count_tokens import count_tokens
-from dragoman.server.doors import COUNT_TOKENS_PATH, DOORS, Door, door_of_path
+from dragoman.server.doors import COUNT_PATHS, DOORS, Door, door_of_path
 from dragoman.server.gateway import Gateway
 from dragoman.server.http.bodies import read_body
 from dragoman.server.http.connection import Headers, line_bytes
@@ -35,7 +36,7 @@ from dragoman.state.managed_store import ManagedStore
 
 _PATHS = (
     *DOORS,
-    COUNT_TOKENS_PATH,
+    *COUNT_PATHS,
     "/v1/models",
     "/v1/limits",
     "/v1/usage",
@@ -68,7 +69,10 @@ class Pages:
             self._route("/metrics", self._metrics),
         ]
         for prefix in ("/v1", ""):
-            count_tokens_path = COUNT_TOKENS_PATH.replace("/v1", prefix, 1)
+            routes += [
+                self._route(path.replace("/v1", prefix, 1), self._counts(dialect), "POST")
+                for path, dialect in COUNT_PATHS.items()
+            ]
             routes += [
                 self._route(f"{prefix}/limits", self._limits),
                 self._route(f"{prefix}/usage", self._usage),
@@ -78,7 +82,6 @@ class Pages:
                 self._route(f"{prefix}{stored}/cancel", self._changes(cancel_response), "POST"),
                 self._route(f"{prefix}/models", self._models),
                 self._route(f"{prefix}/models/{{model:path}}", self._model),
-                self._route(count_tokens_path, self._count_tokens, "POST"),
             ]
         routes.append(self._route("/{path:path}", self._other, *_ANY_METHOD, is_public=True))
         return routes
@@ -161,11 +164,14 @@ class Pages:
         dialect = dialect_of_caller(request.scope["headers"])
         return _json(200, find_model(self._gateway.settings, dialect, request.path_params["model"]))
 
-    async def _count_tokens(self, request: HttpRequest) -> Response:
-        headers = request.scope["headers"]
-        limit = self._gateway.settings.server.max_body_bytes
-        body = await read_body(request.receive, headers, limit)
-        return await count_tokens(self._gateway, headers, body)
+    def _counts(self, dialect: Dialect) -> _Page:
+        async def page(request: HttpRequest) -> Response:
+            headers = request.scope["headers"]
+            limit = self._gateway.settings.server.max_body_bytes
+            body = await read_body(request.receive, headers, limit)
+            return await count_tokens(self._gateway, dialect, headers, body)
+
+        return page
 
     async def _limits(self, _request: HttpRequest) -> Response:
         """The latest rate limits that each upstream has reported."""
@@ -208,7 +214,8 @@ class Pages:
         if stored is not None:
             allowed = {None: "GET, DELETE", "input_items": "GET"}.get(stored[1], "POST")
         else:
-            is_post = bare in DOORS or f"/v1{bare}" in DOORS or bare.endswith("/count_tokens")
+            posts = (*DOORS, *COUNT_PATHS)
+            is_post = bare in posts or f"/v1{bare}" in posts
             allowed = "POST" if is_post else "GET"
         response.headers["allow"] = allowed
         return response

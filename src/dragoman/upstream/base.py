@@ -18,7 +18,7 @@ class UpstreamRequest(Struct, frozen=True, kw_only=True):
 
     headers: all headers of the client, in lower case; an upstream passes on only those that servers of its dialect understand.
     client_key: the caller's key, for upstreams that pass it on.
-    operation: `generate`, or `count_tokens` (Messages only).
+    operation: `generate`, or `count_tokens` (Messages and Responses).
     """
 
     dialect: Dialect

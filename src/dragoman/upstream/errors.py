@@ -9,7 +9,7 @@ import socket
 import ssl
 from urllib.parse import urlsplit, urlunsplit
 
-from dragoman.core.failures import ToldError
+from dragoman.core.failures import ReportedError
 from dragoman.core.secrets import clean
 from dragoman.errors import UpstreamError
 from dragoman.model.outcome import ErrorInfo
@@ -28,7 +28,7 @@ RETRY_AFTER_SECONDS = 1.0
 
 
 def all_taken(name: str, count: int, seconds: float) -> UpstreamError:
-    return ToldError(
+    return ReportedError(
         ErrorInfo(
             kind="overloaded",
             message=(
@@ -76,7 +76,7 @@ def not_followed(name: str, status: int, location: str) -> UpstreamError:
     """A status below 400 that is no answer. `location`: the header; its user, query and fragment are not quoted."""
     shown = _shown(location)
     where = f" to {shown}" if shown else ""
-    return ToldError(
+    return ReportedError(
         ErrorInfo(
             kind="upstream",
             message=(

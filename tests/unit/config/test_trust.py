@@ -300,7 +300,7 @@ HARMLESS: dict[type[Struct], set[str]] = {
         "limits_interval",
         *("connect_timeout", "first_byte_timeout", "idle_timeout", "max_connections", "always_stream"),
         *("passthrough", "name_fallback", "anthropic_version", "text_calls", "prompted_tools"),
-        *("output_mode", "keeps_responses", "limits", "models", "losses"),
+        *("output_mode", "compaction", "count_tokens", "keeps_responses", "limits", "models", "losses"),
     },
     McpServerSettings: {
         *("name", "allow", "deny", "start_timeout", "call_timeout", "restart", "headers"),

@@ -298,3 +298,13 @@ def test_parts_of_the_client_get_their_original_ids_back() -> None:
         Text(text=alias),
     ):
         assert with_original_id(part) is part
+
+
+def test_names_that_a_conversation_adds_change_no_earlier_name() -> None:
+    member = Tool(name="f", namespace="ns")
+    before = NameMap.build((member,)).wire("f", "ns")
+    assert NameMap.build((member,), [(None, "ns__f")]).wire("f", "ns") == before
+    late = Tool(name="ns__f", place="input")
+    assert NameMap.build((member, late)).wire("f", "ns") == before
+    used = [("x", "g"), (None, "x__g")]
+    assert NameMap.build((), used).wire("g", "x") == NameMap.build((), used[:1]).wire("g", "x")

@@ -7,7 +7,7 @@ import pytest
 
 from dragoman._json import Raw
 from dragoman.config.settings import RetrySettings, Route, Settings, UpstreamSettings
-from dragoman.core.failures import ToldError, error_info
+from dragoman.core.failures import ReportedError, error_info
 from dragoman.core.fold import fold
 from dragoman.core.grammar import is_grammatical
 from dragoman.errors import GatewayError, RequestRefused
@@ -182,7 +182,7 @@ def test_what_comes_before_an_answer_is_waited_out() -> None:
 
 
 def test_an_error_in_the_place_of_a_body_is_raised() -> None:
-    with pytest.raises(ToldError, match="no such thing"):
+    with pytest.raises(ReportedError, match="no such thing"):
         asked("chat", [json_reply({"error": {"message": "no such thing", "code": 400}})])
 
 
@@ -213,7 +213,7 @@ def test_an_upstreams_error_is_reported_as_it_has_it() -> None:
             {"error": {"message": "too long", "type": "x", "code": "context_length_exceeded"}}, 400
         ),
     )
-    assert isinstance(error, ToldError)
+    assert isinstance(error, ReportedError)
     info = error_info(error)
     assert (info.kind, info.message, info.status) == ("context_length", "too long", 400)
     assert info.code == "context_length_exceeded"
@@ -366,7 +366,7 @@ def tried(
             return await try_targets(
                 targets, QUICK, attempt, observer, is_forwarded=lambda: is_forwarded
             )
-        except ToldError as error:
+        except ReportedError as error:
             return error.info.message
 
     return asyncio.run(run()), observer.seen

@@ -259,7 +259,7 @@ def encode_request(
         if isinstance(part, Call) and part.executor == "client"
     ]
     names = NameMap.build(named_tools(request.tools), used, target.names)
-    messages = MessageWriter(names, target, book, is_own=is_own)
+    messages = MessageWriter(names, target, book, request.tools, is_own=is_own)
     tools = ToolWriter(names, target, book, is_own=is_own)
     fields: dict[str, object] = {"model": request.model, "messages": messages.write(turns)}
     fields |= tools.write(request.tools, request.tool_choice)

@@ -27,7 +27,7 @@ from dragoman.core.fields import (
     refuse,
 )
 from dragoman.core.freeform import wrapper_tool
-from dragoman.core.losses import LossBook
+from dragoman.core.losses import BUILTIN_FIELDS, LossBook
 from dragoman.core.schemas import fix_schema
 from dragoman.core.tool_cache import CachedTools, made_of, remembered, written_once
 from dragoman.dialects.chat.losses import note_foreign
@@ -342,7 +342,7 @@ class ToolWriter:
             self._book.note("builtin_tool", where, tool.variant or tool.kind)
 
     def _tool(self, tool: Tool, where: str) -> dict[str, object]:
-        note_foreign(self._book, tool.extra, where)
+        note_foreign(self._book, tool.extra, where, BUILTIN_FIELDS if tool.variant else ())
         if tool.namespace is not None:
             self._book.note("namespace", where, tool.namespace)
         rest = dict(own_fields("chat", tool.extra))

@@ -29,6 +29,7 @@ from dragoman.core.fields import (
     typed_readers,
 )
 from dragoman.core.freeform import wrap_input
+from dragoman.core.loaded_tools import LoadedTools
 from dragoman.core.losses import LossBook, note_opaque
 from dragoman.core.pairing import bare_text, mark_error, unmark_error
 from dragoman.dialects.chat.content import (
@@ -64,7 +65,7 @@ from dragoman.model.parts import (
     Seal,
     Text,
 )
-from dragoman.model.request import Role, Turn
+from dragoman.model.request import Role, Tool, Turn
 
 _Message = dict[str, object]
 _Entry = dict[str, object] | Raw  # of a content list
@@ -83,7 +84,16 @@ def wire_name(call: Call) -> tuple[str | None, str]:
 class MessageWriter:
     """Writes `messages` of one request. `is_own`: it came in this dialect."""
 
-    def __init__(self, names: NameMap, target: Target, book: LossBook, *, is_own: bool) -> None:
+    def __init__(
+        self,
+        names: NameMap,
+        target: Target,
+        book: LossBook,
+        tools: tuple[Tool, ...] = (),
+        *,
+        is_own: bool,
+    ) -> None:
+        self._loaded = LoadedTools(tools, names, "chat", book, note_foreign)
         self._names = names
         self._target = target
         self._book = book
@@ -174,6 +184,8 @@ class MessageWriter:
                 return written
             case Opaque() if part.dialect == "chat":
                 return part.raw
+            case Opaque() if part.tools:
+                self._loaded.leave_out(part, where)
             case Opaque():
                 note_opaque(self._book, "opaque_part", where, part)
             case _:
@@ -303,7 +315,8 @@ class MessageWriter:
     def _result(self, result: Result, where: str, moved: list[_Entry]) -> _Message:
         note_foreign(self._book, result.extra, where)
         own = dict(own_fields("chat", result.extra))
-        parts = result.content if self._is_own else self._move(result.content, where, moved)
+        given = self._loaded.described(result, where)
+        parts = given if self._is_own else self._move(given, where, moved)
         content = self._plain(parts, where)
         if result.is_error:
             content = self._mark(content, where)

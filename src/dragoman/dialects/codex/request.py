@@ -25,7 +25,9 @@ from msgspec import Struct, structs
 from dragoman._json import dumps_document
 from dragoman.core.aliases import NameLimits, NameMap, alias_id, is_named
 from dragoman.core.freeform import wrap_input, wrapper_tool
+from dragoman.core.loaded_tools import LoadedTools
 from dragoman.core.losses import (
+    BUILTIN_FIELDS,
     LossBook,
     instruction_texts,
     note_namespaces,
@@ -84,7 +86,10 @@ def _is_text(turn: Turn) -> bool:
 class ThreadItemWriter:
     """Writes the items of one request."""
 
-    def __init__(self, names: NameMap, target: Target, book: LossBook) -> None:
+    def __init__(
+        self, names: NameMap, target: Target, book: LossBook, tools: tuple[Tool, ...] = ()
+    ) -> None:
+        self._loaded = LoadedTools(tools, names, "codex", book, note_foreign)
         self._names = names
         self._ids = target.ids
         self._book = book
@@ -155,7 +160,10 @@ class ThreadItemWriter:
             case Result():
                 return self._result(part, where)
             case Opaque():
-                note_opaque(self._book, "opaque_part", where, part)
+                if part.tools:
+                    self._loaded.leave_out(part, where)
+                else:
+                    note_opaque(self._book, "opaque_part", where, part)
                 return None
             case _:
                 assert_never(part)
@@ -205,7 +213,7 @@ class ThreadItemWriter:
     def _output(self, result: Result, where: str) -> object:
         """Return a string if the content is a single text, else a list of parts, as Codex writes it."""
         parts: list[_Item] = []
-        for part in result.content:
+        for part in self._loaded.described(result, where):
             match part:
                 case Text():
                     parts.append({"type": "input_text", "text": part.text})
@@ -352,7 +360,7 @@ def _function(
         book.note("namespace", where, tool.namespace)
     if tool.cache is not None:
         book.note("cache_control", where)
-    note_foreign(book, tool.extra, where)
+    note_foreign(book, tool.extra, where, BUILTIN_FIELDS if tool.variant else ())
     name = names.wire(tool.name, tool.namespace)
     if tool.kind == "custom":
         book.note("custom_tool", where, tool.name)
@@ -440,7 +448,7 @@ def encode_request(
     body: dict[str, object] = {
         "thread": thread,
         "turn": _turn(request, book),
-        "items": ThreadItemWriter(names, target, book).write(conversation),
+        "items": ThreadItemWriter(names, target, book, request.tools).write(conversation),
     }
     if request.parallel_calls is False:
         body["serial"] = True

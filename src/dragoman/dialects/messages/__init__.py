@@ -1,6 +1,14 @@
 """Anthropic Messages: reads and writes streams, bodies and requests."""
 
 from dragoman.dialects.messages.body import read_body, read_typed, write_body
+from dragoman.dialects.messages.compaction import (
+    COMPACTED,
+    asks_for_summary,
+    compaction_block,
+    is_compaction_block,
+    summary_of_block,
+    without_summary_wish,
+)
 from dragoman.dialects.messages.decode import MessagesReader
 from dragoman.dialects.messages.encode import MessagesEncoder
 from dragoman.dialects.messages.errors import decode_error, encode_error, threads_unsupported
@@ -15,21 +23,27 @@ from dragoman.dialects.messages.request import (
 from dragoman.dialects.messages.usable import MessagesCheck, is_usable_body
 
 __all__ = (
+    "COMPACTED",
     "DEFAULT_TARGET",
     "LOSSES",
     "MessagesCheck",
     "MessagesEncoder",
     "MessagesReader",
+    "asks_for_summary",
     "asks_for_thread",
     "check_request",
+    "compaction_block",
     "decode_error",
     "decode_request",
     "encode_error",
     "encode_request",
     "find_repairs",
+    "is_compaction_block",
     "is_usable_body",
     "read_body",
     "read_typed",
+    "summary_of_block",
     "threads_unsupported",
+    "without_summary_wish",
     "write_body",
 )

@@ -100,6 +100,11 @@ def part_from_block(block: Fields, whole: Raw) -> Part:
     return part if part is not None else Opaque(dialect="messages", type=kind, raw=whole)
 
 
+def added_definition(block: Fields) -> Fields:
+    """Return the definition in a `tool_addition`; empty if the block only refers to a tool."""
+    return read_object(read_object(block.get("tool")).get("definition"))
+
+
 def content_from_wire(content: Raw | None) -> tuple[Text | Media | Opaque, ...]:
     """Read the content of a result: a string, or blocks."""
     if content is None or not is_present(content):
@@ -116,8 +121,18 @@ def content_from_wire(content: Raw | None) -> tuple[Text | Media | Opaque, ...]:
         part = part_from_block(block, whole)
         if not isinstance(part, (Text, Media, Opaque)):
             part = Opaque(dialect="messages", type=type_of(block), raw=whole)
+        if isinstance(part, Opaque) and part.type == "tool_reference":
+            part = _with_tool(part, block)
         parts.append(part)
     return tuple(parts)
+
+
+def _with_tool(part: Opaque, block: Fields) -> Opaque:
+    name = read_text(block.get("tool_name"))
+    if not name:
+        return part
+    extra = extra_of("messages", _of_call(block), ("type", "tool_name"))
+    return replace(part, tools=((None, name),), extra=extra)
 
 
 def annotation_from_citation(citation: Raw) -> Annotation | None:

@@ -10,6 +10,7 @@ Settings of other dialects have an effort, which becomes a budget of tokens.
 """
 
 from collections.abc import Mapping
+from typing import cast
 
 from msgspec import Struct
 
@@ -48,6 +49,7 @@ from dragoman.dialects.messages.losses import DEFAULT_TARGET, LOSSES, note_forei
 from dragoman.dialects.messages.render import Block
 from dragoman.dialects.messages.tools import (
     allowed_tools,
+    read_added,
     read_choice,
     read_parallel,
     read_tools,
@@ -58,6 +60,7 @@ from dragoman.dialects.messages.turns import (
     MessageListWriter,
     RequestBlockWriter,
     find_refused,
+    is_native_system,
     lacks_thinking,
     read_turns,
 )
@@ -65,7 +68,7 @@ from dragoman.dialects.messages.wire import MAPPED_FIELDS, THINKING_TYPES
 from dragoman.errors import RequestRefused
 from dragoman.model.outcome import LossAction, Repair
 from dragoman.model.parts import Call, Extra
-from dragoman.model.request import ReasoningSettings, Request, ResponseFormat
+from dragoman.model.request import ReasoningSettings, Request, ResponseFormat, Tool
 
 MIN_BUDGET = 1024  # the vendor's minimum
 _DEFAULT_EFFORT = "medium"
@@ -313,9 +316,11 @@ def _read_fields(fields: Fields) -> Request:
         if unknown:
             rest[key] = raw(unknown)
     extra = present(rest)
-    return make_request(
-        turns=read_turns(fields), extra=Extra("messages", extra) if extra else None, **settings
-    )
+    turns = read_turns(fields)
+    added = read_added(filter(is_native_system, turns))
+    if added:
+        settings["tools"] = (*cast("tuple[Tool, ...]", settings.get("tools", ())), *added)
+    return make_request(turns=turns, extra=Extra("messages", extra) if extra else None, **settings)
 
 
 def encode_request(
@@ -340,7 +345,10 @@ def encode_request(
     used = [(call.namespace, call.name) for call in calls if call.executor == "client"]
     names = NameMap.build(request.tools, used, target.names)
     conversation = MessageListWriter(
-        RequestBlockWriter(names, target, book), book, continues=continues
+        RequestBlockWriter(names, target, book, request.tools),
+        book,
+        continues=continues,
+        system_messages=target.system_messages,
     )
     conversation.take(turns)
     offered = allowed_tools(request.tools, request.tool_choice)

@@ -4,10 +4,11 @@ A tool that came in this dialect has an `extra` of this dialect, even an empty o
 vendor unchanged. Tools of other dialects are adapted to the target.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import cast
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dragoman._json import Raw, dumps, dumps_document, loads, raw
 from dragoman.core.aliases import NameMap
@@ -23,21 +24,23 @@ from dragoman.core.fields import (
     need_text,
     own_fields,
     present,
+    read_object,
     read_text,
     without,
 )
 from dragoman.core.freeform import wrapper_tool
-from dragoman.core.losses import LossBook
+from dragoman.core.losses import BUILTIN_FIELDS, LossBook
 from dragoman.core.schemas import EMPTY_SCHEMA, fix_schema
 from dragoman.core.tool_cache import CachedTools, remembered, written_once
 from dragoman.dialects.codec import Target
+from dragoman.dialects.messages.blocks import added_definition
 from dragoman.dialects.messages.losses import note_foreign
 from dragoman.dialects.messages.render import Block
 from dragoman.dialects.messages.wire import MAPPED_FIELDS, TOOL_CHOICES, TOOL_FAMILIES
 from dragoman.errors import RequestRefused
 from dragoman.model.outcome import Repair
-from dragoman.model.parts import CallKind, Extra
-from dragoman.model.request import Tool, ToolChoice, ToolRef
+from dragoman.model.parts import CallKind, Extra, Opaque
+from dragoman.model.request import Tool, ToolChoice, ToolRef, Turn
 
 _KNOWN = MAPPED_FIELDS["tool"]
 
@@ -62,6 +65,19 @@ def _read_list(value: Raw) -> CachedTools:
     return CachedTools(_read_tool(tool, f"tools.{index}") for index, tool in enumerate(tools))
 
 
+def read_added(turns: Iterable[Turn]) -> tuple[Tool, ...]:
+    """Read the tools that system messages define. Raises RequestRefused for a tool that cannot be read."""
+    return tuple(
+        [
+            replace(_read_tool(raw(definition), "tool_addition"), place="input")
+            for turn in turns
+            for part in turn.parts
+            if isinstance(part, Opaque) and part.type == "tool_addition"
+            if (definition := added_definition(read_object(part.raw)))
+        ]
+    )
+
+
 def _read_tool(value: Raw, path: str) -> Tool:
     fields = need_object(value, path)
     variant = ask_text(fields, "type", path)
@@ -75,6 +91,7 @@ def _read_tool(value: Raw, path: str) -> Tool:
         description=ask_text(fields, "description", path),
         schema=None if not is_present(schema) else schema,
         strict=ask_bool(fields, "strict", path),
+        deferred=ask_bool(fields, "defer_loading", path),
         cache=None if not is_present(fields.get("cache_control")) else fields["cache_control"],
         extra=Extra("messages", without(present(fields), _KNOWN)),
     )
@@ -146,6 +163,8 @@ def _write_list(
     written: dict[str, Block] = {}
     repairs: list[Repair] = []
     for index, tool in enumerate(tools):
+        if tool.place == "input" and _is_own(tool):
+            continue  # it stays in its system message
         where = f"tools.{index}"
         block = _write_tool(tool, names, target, book, where)
         if block is None:
@@ -214,16 +233,20 @@ def allowed_tools(tools: tuple[Tool, ...], choice: ToolChoice | None) -> tuple[T
     )
 
 
+def _is_own(tool: Tool) -> bool:
+    return tool.extra is not None and tool.extra.dialect == "messages"
+
+
 def _write_tool(
     tool: Tool, names: NameMap, target: Target, book: LossBook, where: str
 ) -> Block | None:
     own = own_fields("messages", tool.extra)
-    is_own = tool.extra is not None and tool.extra.dialect == "messages"
+    is_own = _is_own(tool)
     if is_own and tool.variant is not None:
         return dict(own)
     if tool.kind not in ("function", "custom") and tool.schema is None:
         return _write_builtin(tool, target, book, where)
-    note_foreign(book, tool.extra, where)
+    note_foreign(book, tool.extra, where, BUILTIN_FIELDS if tool.variant else ())
     if tool.namespace:
         book.note("namespace", where, tool.namespace)
     if tool.kind == "custom":
@@ -238,6 +261,8 @@ def _write_tool(
     block["input_schema"] = schema
     if strict is not None:
         block["strict"] = strict
+    if is_own and tool.deferred is not None:
+        block["defer_loading"] = tool.deferred
     if tool.cache is not None:
         block["cache_control"] = tool.cache
     return {**block, **own}

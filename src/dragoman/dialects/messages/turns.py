@@ -5,8 +5,8 @@ message inside the conversation with an `extra` of this dialect (`is_native_syst
 
 The writer follows the rules that the vendor enforces with a 400:
 
-- Leading system and developer texts are `system`. Later ones are user text in `<system>` tags (repair
-  `system_as_user`), unless they came as system messages of this dialect.
+- Leading system and developer texts are `system`. Later ones are user text in `<system-reminder>` tags (repair
+  `system_as_user`), unless they came as system messages of this dialect and the upstream accepts those.
 - Roles alternate: neighbours of one role are one message. In a user message results stand first.
 - The first message is the user's (repair `user_first`), no message is empty (repair `empty_turn`; a user turn without
   content becomes `.`), no text is empty, and a final assistant text has no white space at its end (repair
@@ -26,7 +26,7 @@ from typing import Literal, assert_never
 
 from msgspec.structs import replace
 
-from dragoman._json import FAST_FAILURES, Raw, typed_decoder
+from dragoman._json import FAST_FAILURES, Raw, raw, typed_decoder
 from dragoman.core.aliases import NameMap, alias_id, with_original_id
 from dragoman.core.fields import (
     Fields,
@@ -45,10 +45,17 @@ from dragoman.core.fields import (
     without,
 )
 from dragoman.core.freeform import wrap_input
+from dragoman.core.loaded_tools import LoadedTools
 from dragoman.core.losses import LossBook
 from dragoman.core.seals import split_family
 from dragoman.dialects.codec import Target
-from dragoman.dialects.messages.blocks import part_from_block, part_of, read_content, type_of
+from dragoman.dialects.messages.blocks import (
+    added_definition,
+    part_from_block,
+    part_of,
+    read_content,
+    type_of,
+)
 from dragoman.dialects.messages.losses import note_foreign
 from dragoman.dialects.messages.render import (
     NATIVE_KINDS,
@@ -72,7 +79,7 @@ from dragoman.model.parts import (
     Result,
     Text,
 )
-from dragoman.model.request import Role, Turn
+from dragoman.model.request import Role, Tool, Turn
 
 _KNOWN = MAPPED_FIELDS["request.message"]
 
@@ -80,7 +87,7 @@ _KNOWN = MAPPED_FIELDS["request.message"]
 def read_turns(request: Fields) -> tuple[Turn, ...]:
     """Read the conversation of a request, the system text first."""
     turns: list[Turn] = []
-    system = _read_content(request.get("system"), "system")
+    system = _without_billing(_read_content(request.get("system"), "system"))
     if system:
         turns.append(Turn(role="system", parts=system, head=True))
     value = request.get("messages")
@@ -93,6 +100,21 @@ def read_turns(request: Fields) -> tuple[Turn, ...]:
     for index, message in enumerate(messages):
         turns.extend(_message(message, f"messages.{index}"))
     return tuple(turns)
+
+
+# Claude Code's first system text, with a hash that differs from request to request.
+_BILLING = "x-anthropic-billing-header:"
+
+
+def _without_billing(system: tuple[Part, ...]) -> tuple[Part, ...]:
+    """Keep a billing header apart from the text: it is meant for this vendor, and would spoil the cache of any other."""
+    first = system[0] if system else None
+    if not isinstance(first, Text) or not first.text.startswith(_BILLING):
+        return system
+    block: Block = {"type": "text", "text": first.text, **own_fields("messages", first.extra)}
+    if first.cache is not None:
+        block["cache_control"] = first.cache
+    return (Opaque(dialect="messages", type="text", raw=raw(block)), *system[1:])
 
 
 _decode_messages = typed_decoder(list[TypedMessage])
@@ -141,9 +163,10 @@ def _message(value: Raw, path: str) -> list[Turn]:
         case "user":
             return _split_user(parts, extra_of("messages", present(message), _KNOWN))
         case "system":
+            # The other dialects call a system text inside a conversation the developer's.
             return [
                 Turn(
-                    role="system",
+                    role="developer",
                     parts=parts,
                     extra=Extra("messages", without(present(message), _KNOWN)),
                 )
@@ -294,13 +317,20 @@ def _decoded(data: str) -> str | None:
 Place = Literal["system", "user", "assistant"]
 
 
+# Blocks that name a tool, or define one.
+_NAMING = frozenset({"tool_reference", "tool_addition", "tool_removal"})
+
+
 class RequestBlockWriter:
     """Writes the parts of one request."""
 
-    def __init__(self, names: NameMap, target: Target, book: LossBook) -> None:
+    def __init__(
+        self, names: NameMap, target: Target, book: LossBook, tools: tuple[Tool, ...] = ()
+    ) -> None:
         self._names = names
         self._target = target
         self._book = book
+        self._loaded = LoadedTools(tools, names, "messages", book, note_foreign)
 
     def write(self, part: Part, place: Place, where: str) -> list[Block]:
         """Return the blocks of a part in a message of this role. Empty text gives no block: the vendor refuses it."""
@@ -318,6 +348,11 @@ class RequestBlockWriter:
                 return _cached(self._result(part, place, where), part.cache)
             case Media():
                 return _cached(self._media(part, place, where), part.cache)
+            case Opaque() if self._loaded.is_foreign(part):
+                self._loaded.leave_out(part, where)
+                return []
+            case Opaque(dialect="messages") if part.type in _NAMING:
+                return [self._reference(part)]
             case Opaque():
                 blocks = block_from_part(part, self._book, where)
                 return [] if blocks is None else [blocks]
@@ -326,6 +361,25 @@ class RequestBlockWriter:
                 return []
             case _:
                 assert_never(part)
+
+    def _reference(self, part: Opaque) -> Block:
+        """Write a reference to a tool, or its definition, with the name under which the tool is offered."""
+        fields = read_object(part.raw)
+        block: Block = {**fields, "type": part.type}
+        tool = read_object(fields.get("tool"))
+        if part.type == "tool_reference":
+            return {**block, **self._wire_name(fields, "tool_name")}
+        if not tool:
+            return block
+        definition = added_definition(fields)
+        if not definition:
+            return {**block, "tool": {**tool, **self._wire_name(tool, "name")}}
+        renamed = {**definition, **self._wire_name(definition, "name")}
+        return {**block, "tool": {**tool, "definition": renamed}}
+
+    def _wire_name(self, fields: Fields, key: str) -> Block:
+        name = read_text(fields.get(key))
+        return {key: self._names.wire(name)} if name else {}
 
     def _text(self, part: Text, where: str) -> list[Block]:
         note_foreign(self._book, part.extra, where)
@@ -417,7 +471,7 @@ class RequestBlockWriter:
 
     def _result_content(self, result: Result, where: str) -> str | list[Block]:
         blocks: list[Block] = []
-        for index, part in enumerate(result.content):
+        for index, part in enumerate(self._loaded.described(result, where)):
             blocks.extend(self.write(part, "user", f"{where}.content[{index}]"))
         if len(blocks) == 1 and blocks[0].keys() == {"type", "text"}:
             return str(blocks[0]["text"])
@@ -520,6 +574,10 @@ def _begins_with_thinking(turn: Turn) -> bool:
 PLACEHOLDER = "."
 """The text of a user message where the vendor requires one and there is none: the shortest that is not empty."""
 
+# The tags in which Claude Code writes such texts for models that have no system messages.
+_REMINDER = "<system-reminder>"
+_REMINDER_END = "</system-reminder>"
+
 _Role = Literal["user", "assistant", "system"]
 _THINKING = frozenset({"thinking", "redacted_thinking"})
 _SERVER_CALLS = frozenset({"server_tool_use", "mcp_tool_use"})
@@ -539,11 +597,20 @@ class _Message:
 
 
 class MessageListWriter:
-    """Writes the turns of one request. `continues`: the vendor stores the earlier turns."""
+    """Writes the turns of one request.
+
+    continues: the vendor stores the earlier turns. system_messages: it accepts system messages inside the conversation.
+    """
 
     def __init__(
-        self, parts: RequestBlockWriter, book: LossBook, *, continues: bool = False
+        self,
+        parts: RequestBlockWriter,
+        book: LossBook,
+        *,
+        continues: bool = False,
+        system_messages: bool = True,
     ) -> None:
+        self._system_messages = system_messages
         self.repairs: list[Repair] = []
         self._parts = parts
         self._book = book
@@ -559,12 +626,12 @@ class MessageListWriter:
             is_leading = is_leading and is_system
             self._note_turn(turn, where)
             if turn.head or (is_leading and not is_native_system(turn)):
-                self._system.extend(self._tell(turn, "system", where))
+                self._system.extend(self._blocks_of(turn, "system", where))
             elif is_system:
                 self._add_system(turn, where)
             else:
                 role: _Role = "assistant" if turn.role == "assistant" else "user"
-                self._add(role, self._tell(turn, role, where), turn, where)
+                self._add(role, self._blocks_of(turn, role, where), turn, where)
         if not self._continues:
             self._pair_server_calls()
         self._settle_messages()
@@ -580,7 +647,7 @@ class MessageListWriter:
             for message in self._messages
         ]
 
-    def _tell(self, turn: Turn, place: _Role, where: str) -> list[Block]:
+    def _blocks_of(self, turn: Turn, place: _Role, where: str) -> list[Block]:
         blocks: list[Block] = []
         for index, part in enumerate(turn.parts):
             blocks.extend(self._parts.write(part, place, f"{where}.parts[{index}]"))
@@ -598,19 +665,21 @@ class MessageListWriter:
             self._book.note("turn_name", where, turn.name)
 
     def _add_system(self, turn: Turn, where: str) -> None:
-        blocks = self._tell(turn, "system", where)
-        if is_native_system(turn):
+        blocks = self._blocks_of(turn, "system", where)
+        if is_native_system(turn) and self._system_messages:
             message = _Message("system", where)
             message.blocks = blocks
             message.extra = dict(own_fields("messages", turn.extra))
             self._messages.append(message)
             return
+        if not blocks:
+            return  # for example a turn that only declares tools
         self._repair("system_as_user", where, turn.role)
         for block in blocks:
             text = block.get("text")
             if isinstance(text, str):
-                block["text"] = f"<system>\n{text}\n</system>"
-        self._add("user", blocks, turn, where)
+                block["text"] = f"{_REMINDER}\n{text}\n{_REMINDER_END}"
+        self._add("user", blocks, replace(turn, extra=None), where)
 
     def _add(self, role: _Role, blocks: list[Block], turn: Turn, where: str) -> None:
         if role == "assistant" and not blocks:

@@ -108,7 +108,7 @@ class MessagesCheck:
             return (
                 "expected a block to begin empty"  # clients take its content only from its deltas
             )
-        if block.type in _CALL_BLOCKS and (not _is_usable_call(block) or block.input):
+        if block.type in _CALL_BLOCKS and (not _is_usable_call(block) or block.input != {}):
             return "expected a call to begin with its id, its name and an empty input"
         self._count += 1
         self._is_open = True

@@ -198,7 +198,12 @@ MAPPED_FIELDS: Mapping[str, frozenset[str]] = {
     "output_config": frozenset({"effort", "format"}),
     "thinking": frozenset({"type", "budget_tokens"}),
     "tool_choice": frozenset({"type", "name", "disable_parallel_tool_use"}),
-    "tool": frozenset({"type", "name", "description", "input_schema", "strict", "cache_control"}),
+    "tool": frozenset(
+        {
+            *("type", "name", "description", "input_schema"),
+            *("strict", "cache_control", "defer_loading"),
+        }
+    ),
     "message": frozenset(
         {"id", "type", "role", "model", "content", "stop_reason", "stop_sequence", "usage"}
     ),

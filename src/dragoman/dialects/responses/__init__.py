@@ -1,6 +1,13 @@
 """The OpenAI Responses dialect."""
 
 from dragoman.dialects.responses.body import read_typed, write_body
+from dragoman.dialects.responses.compaction import (
+    TRIGGER_TURN,
+    compaction_item,
+    is_compaction,
+    is_trigger,
+    summary_of_item,
+)
 from dragoman.dialects.responses.decode import ResponsesReader, read_body
 from dragoman.dialects.responses.encode import ResponsesEncoder
 from dragoman.dialects.responses.envelope import bare_response
@@ -34,6 +41,7 @@ __all__ = (
     "DEFAULT_TARGET",
     "KEEP_ALIVE",
     "LOSSES",
+    "TRIGGER_TURN",
     "Create",
     "ResponsesCheck",
     "ResponsesEncoder",
@@ -41,6 +49,7 @@ __all__ = (
     "Steer",
     "bare_response",
     "change_status",
+    "compaction_item",
     "decode_error",
     "decode_request",
     "early_response_id",
@@ -50,6 +59,8 @@ __all__ = (
     "failed_event",
     "find_repairs",
     "has_failed",
+    "is_compaction",
+    "is_trigger",
     "is_usable_body",
     "is_waiting",
     "lane_member",
@@ -63,5 +74,6 @@ __all__ = (
     "read_submitted",
     "read_typed",
     "sequence_number",
+    "summary_of_item",
     "write_body",
 )

@@ -17,6 +17,7 @@ from dragoman.core.seals import seal_to_encrypted, seals_from_encrypted
 from dragoman.core.store_notes import AnswerEnd, StoreNotes, open_call_ids, open_calls
 from dragoman.dialects.codec import EncodeContext
 from dragoman.dialects.responses.answer import read_end, read_extra, read_usage
+from dragoman.dialects.responses.compaction import retained_items
 from dragoman.dialects.responses.envelope import (
     Envelope,
     completed_at,
@@ -49,7 +50,7 @@ from dragoman.dialects.responses.wire import (
     WrittenText,
 )
 from dragoman.model.events import Finished, Started
-from dragoman.model.outcome import Choice, ErrorInfo, Outcome
+from dragoman.model.outcome import Choice, ErrorInfo, Outcome, Usage
 from dragoman.model.parts import (
     Call,
     Extra,
@@ -217,7 +218,7 @@ def _note_end(notes: StoreNotes, written: _Written, outcome: Outcome) -> None:
 
 def write_body(outcome: Outcome, context: EncodeContext, book: LossBook) -> bytes:
     """Return a whole answer as a body, or an error body if the answer failed or did not end. Notes losses in `book`."""
-    plain = write_typed(outcome, context, book)
+    plain = None if context.retained is not None else write_typed(outcome, context, book)
     if plain is not None:
         return plain
     if outcome.error is not None:
@@ -226,10 +227,28 @@ def write_body(outcome: Outcome, context: EncodeContext, book: LossBook) -> byte
     if choice.finish == "error" or not outcome.completed:
         message = "the upstream ended the answer with an error"
         return encode_error(ErrorInfo(kind="upstream", message=message))
+    if context.retained is not None:
+        return _compacted(outcome, choice, context, book)
     written = _response(outcome, choice, context, book)
     if context.notes is not None:
         _note_end(context.notes, written, outcome)
     return written.body
+
+
+def _compacted(outcome: Outcome, choice: Choice, context: EncodeContext, book: LossBook) -> bytes:
+    """Return the answer of `/responses/compact`: the messages that stay, then the compaction."""
+    mint = Minter(context.seed or outcome.response_id)
+    output = retained_items(context.retained or (), mint)
+    output += _output(choice.parts, ItemWriter(mint, book), book)
+    _note_reports(outcome, book)
+    fields: JsonObject = {
+        "id": response_id(outcome.response_id, context, mint),
+        "object": "response.compaction",
+        "created_at": context.created if outcome.created is None else outcome.created,
+        "output": output,
+        "usage": usage_fields(outcome.usage or Usage()),
+    }
+    return dumps(fields)
 
 
 def _response(outcome: Outcome, choice: Choice, context: EncodeContext, book: LossBook) -> _Written:

@@ -176,8 +176,14 @@ def read_item(item: Raw, fields: Fields, *, executor: Executor = "client") -> It
     result = RESULT_ITEMS.get(kind)
     if result is not None:
         return read_result(result, fields, executor)
+    declared = read_list(fields.get("tools")) if kind == "additional_tools" else None
     return Opaque(
-        dialect="responses", type=kind, raw=item, item_id=read_text(fields.get("id")) or None
+        dialect="responses",
+        type=kind,
+        raw=item,
+        item_id=read_text(fields.get("id")) or None,
+        tools=tuple([key for tool in declared or () for key in _declared(tool)]),
+        extra=extra_of("responses", fields, _DECLARING_FIELDS) if declared else None,
     )
 
 
@@ -412,6 +418,10 @@ def _output(spec: ResultSpec, fields: Fields) -> tuple[tuple[Text | Media | Opaq
         return (), False
     if spec.form == "image":
         return (read_image(read_object(value), _SCREENSHOT_FIELDS),), False
+    if spec.kind == "tool_search":
+        found = read_list(value)
+        if found is not None:
+            return tuple(map(_loaded, found)), False
     text = None if spec.form == "json" else read_fragment(fields.get(spec.field))
     if text is not None:
         said, is_error = unmark_error(text)
@@ -420,6 +430,28 @@ def _output(spec: ResultSpec, fields: Fields) -> tuple[tuple[Text | Media | Opaq
     if entries is None:
         return (Text(text=source_text(value)),), False
     return _contents(entries)
+
+
+_DECLARING_FIELDS = frozenset({"type", "id", "role", "tools"})
+
+
+def _loaded(tool: Raw) -> Opaque:
+    """Read a definition in the result of a search: a tool, or a namespace with its tools."""
+    kind = read_text(read_object(tool).get("type")) or ""
+    return Opaque(dialect="responses", type=kind, raw=tool, tools=_declared(tool))
+
+
+def _declared(tool: Raw) -> tuple[tuple[str | None, str], ...]:
+    fields = read_object(tool)
+    name = read_text(fields.get("name")) or read_text(
+        read_object(fields.get("function")).get("name")
+    )
+    if not name:
+        return ()
+    if read_text(fields.get("type")) != "namespace":
+        return ((None, name),)
+    members = (read_text(member.get("name")) for member in read_objects(fields.get("tools")))
+    return tuple([(name, member) for member in members if member])
 
 
 def _contents(entries: list[Raw]) -> tuple[tuple[Text | Media | Opaque, ...], bool]:
@@ -516,6 +548,9 @@ def _screenshot_fields(result: Result) -> dict[str, object]:
 
 
 def _json_output(result: Result, spec: ResultSpec) -> object:
+    loaded = [part.raw for part in result.content if isinstance(part, Opaque)]
+    if loaded and spec.kind == "tool_search":
+        return loaded
     text = _joined(result)
     if text and is_strict(text):
         return source_raw(text)

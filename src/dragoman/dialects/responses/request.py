@@ -315,7 +315,6 @@ def _read_fields(fields: Fields) -> Request:
     history = read_history(fields.get("input"))
     declared = read_declared(fields["tools"]) if "tools" in fields else _NOTHING
     settings, rest = SETTINGS.read(fields)
-    _check_required(fields, settings)
     for name in rest:
         if name in _UNMODELLED:
             _UNMODELLED[name](fields, name)
@@ -332,6 +331,7 @@ def _read_fields(fields: Fields) -> Request:
     turns = history.turns
     if instructions is not None:
         turns = (Turn(role="system", parts=(Text(text=instructions),), head=True), *turns)
+    _check_required(fields, settings)
     return make_request(
         turns=turns,
         # If nothing is added, keep the same list: it may be a cached one.
@@ -448,7 +448,9 @@ def encode_request(
     instructions = instructions_of(turns, book)
     if instructions is not None:
         body["instructions"] = instructions
-    body["input"] = InputItemWriter(names, target, book, is_native=is_native).write(turns)
+    body["input"] = InputItemWriter(names, target, book, request.tools, is_native=is_native).write(
+        turns
+    )
     tools = write_tools(request, names, target, book, is_native=is_native)
     if tools is not None:
         body["tools"] = tools

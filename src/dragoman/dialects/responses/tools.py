@@ -29,7 +29,7 @@ from dragoman.core.fields import (
     refuse,
 )
 from dragoman.core.losses import LossBook
-from dragoman.core.schemas import fix_schema
+from dragoman.core.schemas import EMPTY_SCHEMA, fix_schema
 from dragoman.core.tool_cache import CachedTools, made_of, remembered, written_once
 from dragoman.dialects.codec import Target
 from dragoman.dialects.responses.item_writer import JsonObject
@@ -46,8 +46,10 @@ from dragoman.model.request import (
     ToolRef,
 )
 
-_FUNCTION_FIELDS = frozenset({"type", "name", "description", "parameters", "strict", "function"})
-_CUSTOM_FIELDS = frozenset({"type", "name", "description", "format"})
+_FUNCTION_FIELDS = frozenset(
+    {"type", "name", "description", "parameters", "strict", "function", "defer_loading"}
+)
+_CUSTOM_FIELDS = frozenset({"type", "name", "description", "format", "defer_loading"})
 _FORMAT_FIELDS = frozenset({"type", "grammar", "syntax", "definition"})
 _NAMESPACE_FIELDS = frozenset({"type", "name", "description", "tools"})
 
@@ -120,6 +122,7 @@ def _tool(kind: str, fields: Fields, path: str, namespace: str | None, place: _P
             schema=schema if is_present(schema) else None,
             strict=ask_bool(inner, "strict", path),
             place=place,
+            deferred=ask_bool(fields, "defer_loading", path),
             extra=extra_of("responses", fields, _FUNCTION_FIELDS),
         )
     if kind == "custom":
@@ -131,6 +134,7 @@ def _tool(kind: str, fields: Fields, path: str, namespace: str | None, place: _P
             description=ask_text(fields, "description", path),
             grammar=grammar,
             place=place,
+            deferred=ask_bool(fields, "defer_loading", path),
             extra=extra_of("responses", fields, known),
         )
     name = read_text(fields.get("name")) or read_text(fields.get("server_label")) or kind
@@ -139,11 +143,22 @@ def _tool(kind: str, fields: Fields, path: str, namespace: str | None, place: _P
         kind=TOOL_KINDS.get(kind, "other"),
         namespace=namespace,
         description=read_text(fields.get("description")),
-        schema=fields.get("parameters") if is_present(fields.get("parameters")) else None,
+        schema=_builtin_schema(kind, fields),
         variant=kind,
         place=place,
         extra=Extra("responses", dict(fields)),
     )
+
+
+def _builtin_schema(kind: str, fields: Fields) -> Raw | None:
+    """Return the schema of a tool that can be offered as a function; None if only the provider can run it."""
+    is_client = read_text(fields.get("execution")) == "client"
+    if kind == "tool_search" and "execution" in fields and not is_client:
+        return None
+    schema = fields.get("parameters")
+    if is_present(schema):
+        return schema
+    return EMPTY_SCHEMA if kind == "tool_search" and is_client else None
 
 
 def _grammar(fields: Fields, path: str) -> tuple[Grammar | None, frozenset[str]]:
@@ -196,12 +211,16 @@ class _Writer:
         out["parameters"] = schema
         if strict is not None:
             out["strict"] = strict
-        return {**out, **own_fields("responses", tool.extra)}
+        return {**out, **self._flag(tool), **own_fields("responses", tool.extra)}
 
     def _custom(self, tool: Tool, where: str) -> JsonObject:
         note_foreign(self._book, tool.extra, where)
         out = _custom_fields(tool, self._names.wire(tool.name, tool.namespace))
-        return {**out, **own_fields("responses", tool.extra)}
+        return {**out, **self._flag(tool), **own_fields("responses", tool.extra)}
+
+    def _flag(self, tool: Tool) -> JsonObject:
+        # Another dialect's deferred tools would never be found: its search is no tool of this API.
+        return _deferred(tool) if self._is_native else {}
 
     def _builtin(self, tool: Tool, where: str) -> JsonObject | None:
         own = own_fields("responses", tool.extra)
@@ -214,6 +233,10 @@ class _Writer:
             return None
         note_foreign(self._book, tool.extra, where, known=("type", "name"))
         return dict(native)
+
+
+def _deferred(tool: Tool) -> JsonObject:
+    return {} if tool.deferred is None else {"defer_loading": tool.deferred}
 
 
 def _custom_fields(tool: Tool, name: str) -> JsonObject:
@@ -240,7 +263,7 @@ def write_tools(
 
     def write(fresh: LossBook) -> Raw | None:
         writer = _Writer(names, target, fresh, is_native=is_native)
-        tools = _write_list(request, writer.write, fresh)
+        tools = _write_list(request, writer.write, fresh, is_native=is_native)
         return Raw(dumps_document(tools)) if tools else None
 
     if request.namespaces or not request.tools:
@@ -259,7 +282,8 @@ def echo_tools(request: Request, most: int) -> Raw | None:
         if sum(map(_weight, request.tools)) > most:
             return None
         book = LossBook(LOSSES, may_refuse=False)
-        return Raw(dumps(_write_list(request, lambda tool, _where: _echo(tool), book)))
+        written = _write_list(request, lambda tool, _where: _echo(tool), book, is_native=True)
+        return Raw(dumps(written))
 
     return write() if request.namespaces else made_of(request.tools, "responses: echo", write)
 
@@ -280,19 +304,28 @@ def _echo(tool: Tool) -> JsonObject:
             "description": tool.description,
             "parameters": tool.schema,
             "strict": tool.strict,
+            **_deferred(tool),
             **own,
         }
-    return {**_custom_fields(tool, tool.name), **own} if tool.kind == "custom" else dict(own)
+    if tool.kind == "custom":
+        return {**_custom_fields(tool, tool.name), **_deferred(tool), **own}
+    return dict(own)
 
 
 def _write_list(
-    request: Request, write: Callable[[Tool, str], JsonObject | None], book: LossBook
+    request: Request,
+    write: Callable[[Tool, str], JsonObject | None],
+    book: LossBook,
+    *,
+    is_native: bool,
 ) -> list[object]:
     groups = {group.name: group for group in request.namespaces if group.place == "request"}
     members: dict[str, list[object]] = {}
     out: list[object] = []
     for number, tool in enumerate(request.tools):
-        written = None if tool.place == "input" else write(tool, f"tools[{number}]")
+        # A foreign request's tools of this place have no item here.
+        is_in_item = tool.place == "input" and is_native
+        written = None if is_in_item else write(tool, f"tools[{number}]")
         if written is None:
             continue
         if tool.namespace is None:

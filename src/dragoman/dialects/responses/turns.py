@@ -35,6 +35,7 @@ from dragoman.core.fields import (
     typed_readers,
 )
 from dragoman.core.ids import Minter
+from dragoman.core.loaded_tools import LoadedTools
 from dragoman.core.losses import LossBook, instruction_texts
 from dragoman.core.pairing import bare_text, unmark_error
 from dragoman.core.seals import seal_to_encrypted, split_family
@@ -98,9 +99,16 @@ class InputItemWriter:
     """Writes the items of one request."""
 
     def __init__(
-        self, names: NameMap, target: Target, book: LossBook, *, is_native: bool = False
+        self,
+        names: NameMap,
+        target: Target,
+        book: LossBook,
+        tools: tuple[Tool, ...] = (),
+        *,
+        is_native: bool = False,
     ) -> None:
         self._is_native = is_native
+        self._loaded = LoadedTools(tools, names, "responses", book, note_foreign)
         self._names = names
         self._ids = target.ids
         self._book = book
@@ -240,6 +248,9 @@ class InputItemWriter:
                 return self._call(part, turn, where)
             case Result():
                 return self._result(part, turn, where)
+            case Opaque() if self._loaded.is_foreign(part):
+                self._loaded.leave_out(part, where)
+                return None
             case Opaque():
                 return ItemWriter(self._mint, self._book).opaque(part)
             case _:
@@ -295,7 +306,8 @@ class InputItemWriter:
             self._book.note("provider_result", where, part.kind)
             return None
         alias = alias_id(part.call_id, self._ids) if part.call_id else ""
-        fields = result_fields(replace(part, call_id=alias), spec)
+        content = self._loaded.described(part, where)
+        fields = result_fields(replace(part, call_id=alias, content=content), spec)
         if spec.kind == "apply_patch":
             fields["status"] = "failed" if part.is_error else "completed"
             return self._finish(fields, spec.type, part.item_id, replace(turn, status=None))

@@ -215,14 +215,14 @@ class SqliteThread:
             while (batch := self._queue.get()) is not None:
                 if batch:
                     self._do(batch)
-                    self._tell(self._answer, batch)
+                    self._call_back(self._answer, batch)
                 elif self._opened is not None and not self._file.is_current(self._opened):
                     self._let_go()
         finally:
             # Also if a job broke the thread: waiting and later jobs get an error.
             self._is_closing = True
             self._let_go()
-            self._tell(self._end, None)
+            self._call_back(self._end, None)
 
     def _end(self, _: None) -> None:
         left = list(self._jobs)
@@ -231,7 +231,7 @@ class SqliteThread:
         self._answer(left)
         self._ended.set_result(None)
 
-    def _tell(self, callback: Callable[[T], object], value: T) -> None:
+    def _call_back(self, callback: Callable[[T], object], value: T) -> None:
         # The loop may have ended without closing the store: then no job is awaited.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(callback, value)

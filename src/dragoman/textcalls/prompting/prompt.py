@@ -9,14 +9,15 @@ provider ran, and their results, stay unchanged: the upstream's dialect has rule
 can run, or one without a schema, cannot be described as a function and stays in the request.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 
 from msgspec import Struct, structs
 
 from dragoman._json import Raw, as_object
 from dragoman.core.aliases import NameMap, flat_name
 from dragoman.core.freeform import wrap_input, wrapper_tool
-from dragoman.core.losses import LossBook, LossRule, LossTable
+from dragoman.core.loaded_tools import LoadedTools
+from dragoman.core.losses import REQUEST_LOSSES, LossBook, LossRule, LossTable
 from dragoman.core.pairing import merge_turns, pair_results
 from dragoman.core.schemas import EMPTY_SCHEMA
 from dragoman.errors import ConfigError, MalformedJson
@@ -71,6 +72,7 @@ LOSSES: LossTable = {
     "result_media": LossRule("media of a result follow its text in the same turn", "carry"),
     "seal": LossRule("a signature of a call has no place in text", "drop"),
     "call_fields": LossRule("a field of a call or a result that text cannot express", "drop"),
+    "tool_definition": REQUEST_LOSSES["tool_definition"],
     "stop": LossRule("there is no room for the format's own stop sequence", "drop"),
 }
 
@@ -218,23 +220,16 @@ BETWEEN = "\n\n"
 
 
 def write_turns(
-    turns: Sequence[Turn],
-    prompt: ToolPrompt,
-    names: NameMap,
-    offers: Offers,
-    book: LossBook,
-    *,
-    continues: bool = False,
+    request: Request, prompt: ToolPrompt, names: NameMap, offers: Offers, book: LossBook
 ) -> tuple[tuple[Turn, ...], tuple[Repair, ...]]:
-    """Return the conversation with the client's calls and results as text, and the repairs. Without any, it is unchanged.
-
-    continues: the upstream stores earlier turns, so results may answer calls that are not here.
-    """
+    """Return the conversation with the client's calls and results as text, and the repairs. Without any, it is unchanged."""
+    turns = request.turns
     if not any(becomes_text(part) for turn in turns for part in turn.parts):
-        return tuple(turns), ()
-    paired, pairing = pair_results(turns, continues=continues)
+        return turns, ()
+    # If the upstream stores earlier turns, results may answer calls that are not here.
+    paired, pairing = pair_results(turns, continues=request.previous_id is not None)
     merged, merging = merge_turns(paired)
-    writer = _TurnWriter(prompt, names, offers, book)
+    writer = _TurnWriter(prompt, names, offers, request.tools, book)
     result: list[Turn] = []
     for index, turn in enumerate(merged):
         where = f"turns[{index}]"
@@ -286,8 +281,16 @@ def becomes_text(part: Part) -> bool:
 class _TurnWriter:
     """Writes the calls and results of one conversation, and stores the number and name of each call."""
 
-    def __init__(self, prompt: ToolPrompt, names: NameMap, offers: Offers, book: LossBook) -> None:
+    def __init__(
+        self,
+        prompt: ToolPrompt,
+        names: NameMap,
+        offers: Offers,
+        tools: tuple[Tool, ...],
+        book: LossBook,
+    ) -> None:
         self._prompt = prompt
+        self._loaded = LoadedTools(tools, names, None, book, _note_fields)
         self._names = names
         self._offers = offers
         self._book = book
@@ -314,7 +317,7 @@ class _TurnWriter:
         namespace, name = call_key(call)
         if call.seals:
             self._book.note("seal", where, call.seals[0].kind)
-        self._note_fields(call.extra, where)
+        _note_fields(self._book, call.extra, where)
         arguments = call.input.strip() or "{}"
         if call.kind == "custom":
             arguments = wrap_input(call.input)
@@ -341,14 +344,14 @@ class _TurnWriter:
                 others.append(part)
         if not given:
             return turn
-        self._note_fields(turn.extra, where)
+        _note_fields(self._book, turn.extra, where)
         text = Text(text=self._prompt.results.write_results(given), cache=cache)
         return Turn(role="user", parts=(text, *media, *others))
 
     def _prompt_result(self, result: Result, media: list[Part], where: str) -> PromptResult:
-        self._note_fields(result.extra, where)
+        _note_fields(self._book, result.extra, where)
         pieces: list[str] = []
-        for part in result.content:
+        for part in self._loaded.described(result, where):
             if isinstance(part, Text):
                 pieces.append(part.text)
             else:
@@ -364,10 +367,13 @@ class _TurnWriter:
         number = call.number if call is not None else self._count
         return PromptResult(name, text, result.call_id, number, result.is_error)
 
-    def _note_fields(self, extra: Extra | None, where: str) -> None:
-        fields = set(extra.fields) - LEGACY_MARKS if extra is not None else set[str]()
-        if fields:
-            self._book.note("call_fields", where, ", ".join(sorted(fields)))
+
+def _note_fields(
+    book: LossBook, extra: Extra | None, where: str, known: Collection[str] = ()
+) -> None:
+    fields = set(extra.fields) - LEGACY_MARKS - set(known) if extra is not None else set[str]()
+    if fields:
+        book.note("call_fields", where, ", ".join(sorted(fields)))
 
 
 def _kind(part: Media | Opaque) -> str:
@@ -424,14 +430,8 @@ def prompt_tools(
         raise ConfigError(f"expected prompted_tools to be one of {known}, got {format_name!r}")
     book = LossBook(LOSSES, policy)
     offering = plan_offering(request, prompt, book)
-    turns, repairs = write_turns(
-        request.turns,
-        prompt,
-        offering.names,
-        Offers(offering.tools),
-        book,
-        continues=request.previous_id is not None,
-    )
+    offers = Offers(offering.tools)
+    turns, repairs = write_turns(request, prompt, offering.names, offers, book)
     if offering.text:
         turns = _with_head(turns, offering.text)
     return PromptedRequest(

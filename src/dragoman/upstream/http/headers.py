@@ -44,7 +44,7 @@ _LONGEST_NAMES = 2048
 
 # `openai-model` is left out on purpose: Codex takes a different model name as a sign of an account in trouble.
 # The vendors' organization headers name the operator's account, not the client's.
-_TOLD_BY: Mapping[Dialect, frozenset[str]] = {
+_PASSED_BY: Mapping[Dialect, frozenset[str]] = {
     "chat": frozenset(("openai-processing-ms", "openai-version")),
     "responses": frozenset(
         (
@@ -167,7 +167,7 @@ def response_headers_for(
 def _client_names(names: tuple[str, ...], dialect: Dialect | None) -> tuple[tuple[bytes, str], ...]:
     """The headers that a client gets, and under which name. `dialect`: that of both sides, if they share one."""
     ids = [name for name in _REQUEST_IDS if name in names]
-    own = _TOLD_BY.get(dialect, frozenset()) if dialect is not None else frozenset[str]()
+    own = _PASSED_BY.get(dialect, frozenset()) if dialect is not None else frozenset[str]()
     return (
         *((b"x-upstream-request-id", name) for name in ids[:1]),
         *((_wire(name), name) for name in names if name in own),

@@ -23,6 +23,7 @@ _PATHS: Mapping[tuple[Dialect, str], str] = {
     ("chat", "generate"): "/chat/completions",
     ("responses", "generate"): "/responses",
     ("messages", "generate"): "/messages",
+    ("responses", "count_tokens"): "/responses/input_tokens",
     ("messages", "count_tokens"): "/messages/count_tokens",
 }
 _MODELS = "models"

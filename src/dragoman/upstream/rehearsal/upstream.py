@@ -89,7 +89,8 @@ def perform(request: UpstreamRequest) -> Delivery:
 def _answer(request: UpstreamRequest, spoken: Codec, seed: str) -> Delivery:
     asked = spoken.decode_request(request.body)
     if request.operation == "count_tokens":
-        body = dumps({"input_tokens": count_request(asked)})
+        kind = {"object": "response.input_tokens"} if request.dialect == "responses" else {}
+        body = dumps({**kind, "input_tokens": count_request(asked)})
         return Delivery(200, {"content-type": "application/json"}, (body,))
     if request.operation != "generate":
         raise RequestRefused(

@@ -201,7 +201,7 @@ def test_last_call_of_an_answer_cut_by_a_limit_is_incomplete() -> None:
 def test_input_that_is_no_json_is_reported() -> None:
     data = body({"type": "tool_use", "id": "a", "name": "f", "input": "{x"}, reason="tool_use")
     found, problems = read(data)
-    assert problems == ["invalid_arguments"]
+    assert problems == ["string_input", "invalid_arguments"]
     (call,) = found.choices[0].parts
     assert isinstance(call, Call)
     assert (call.input, call.status) == ("{x", "completed")

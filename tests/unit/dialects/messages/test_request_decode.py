@@ -78,7 +78,7 @@ def test_system_message_in_the_conversation_is_marked() -> None:
     messages = [{"role": "system", "content": "now", "clear_at": "never"}]
     assert decode(messages=messages).turns == (
         Turn(
-            role="system",
+            role="developer",
             parts=(Text(text="now"),),
             extra=Extra("messages", {"clear_at": Raw(b'"never"')}),
         ),
@@ -262,9 +262,8 @@ def test_functions_keep_their_schema_and_flags() -> None:
             schema=Raw(b'{"type": "object"}'),
             strict=True,
             cache=Raw(b'{"type": "ephemeral"}'),
-            extra=Extra(
-                "messages", {"defer_loading": Raw(b"true"), "input_examples": Raw(b"[{}]")}
-            ),
+            deferred=True,
+            extra=Extra("messages", {"input_examples": Raw(b"[{}]")}),
         ),
     )
     assert decode(tools=[{"name": "f", "input_schema": None}]).tools == (Tool(name="f", extra=OWN),)

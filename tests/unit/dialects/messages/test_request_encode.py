@@ -100,7 +100,7 @@ def test_later_system_text_is_user_text_in_tags() -> None:
             "role": "user",
             "content": [
                 {"type": "text", "text": "hi"},
-                {"type": "text", "text": "<system>\nbe brief\n</system>"},
+                {"type": "text", "text": "<system-reminder>\nbe brief\n</system-reminder>"},
             ],
         }
     ]
@@ -122,7 +122,7 @@ def test_text_around_a_marked_block_keeps_its_tags() -> None:
     opaque = Opaque(dialect="messages", type="tool_addition", raw=Raw(b'{"type":"tool_addition"}'))
     body = encode_request(Request(turns=(HI, turn("system", Text(text="now"), opaque)))).body
     blocks = json.loads(body)["messages"][0]["content"]
-    assert blocks[1]["text"] == "<system>\nnow\n</system>"
+    assert blocks[1]["text"] == "<system-reminder>\nnow\n</system-reminder>"
     assert blocks[2] == {"type": "tool_addition"}
 
 

@@ -627,6 +627,7 @@ BAD_ENDS: dict[str, Json] = {
 }
 
 
+@pytest.mark.requirement("S002-29")
 @pytest.mark.parametrize("name", ["response.completed", "response.incomplete", "response.done"])
 @pytest.mark.parametrize("end", BAD_ENDS.values(), ids=BAD_ENDS)
 def test_end_that_is_no_response_fails_the_answer(end: Json, name: str) -> None:

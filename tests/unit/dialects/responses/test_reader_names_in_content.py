@@ -94,6 +94,7 @@ EVENTS = {
 }
 
 
+@pytest.mark.requirement("S000-28")
 @pytest.mark.parametrize("kind", ["message", "function_call", "tool_calls"])
 @pytest.mark.parametrize("events", EVENTS.values(), ids=EVENTS)
 def test_finished_item_names_its_calls_wherever_it_comes(events: list[Json], kind: str) -> None:

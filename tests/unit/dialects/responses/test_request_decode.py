@@ -255,7 +255,6 @@ def test_output_without_call_id_names_its_tool() -> None:
             "c",
             "x",
         ),
-        ({"type": "tool_search_output", "call_id": "c", "tools": []}, "tool_search", "c", "[]"),
         (
             {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True},
             "mcp_approval",
@@ -348,7 +347,7 @@ def test_function_tool_keeps_its_schema_bytes() -> None:
         description="d",
         schema=Raw(b'{ "a" : 1.0 }'),
         strict=False,
-        extra=Extra("responses", {"defer_loading": Raw(b"true")}),
+        deferred=True,
     )
 
 

@@ -1,0 +1,358 @@
+"""Compaction: the model's own summary replaces a conversation that has become too long. Pure.
+
+A client asks for it with an item (`compaction_trigger`), at an endpoint of its own (`/responses/compact`), or with a field of a Messages
+request. An upstream that compacts by itself gets the request as it is. Any other upstream is asked for a summary: `prepare` makes
+an ordinary request of the client's, without tools, and `plan_summary` makes the one compaction of the answer's text.
+
+In later requests the client sends the compaction back. `expand` writes the summary as a message in its place, except where the
+upstream made the compaction itself.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from msgspec import Struct, structs
+
+from dragoman.core.ids import Minter
+from dragoman.core.summaries import refusal
+from dragoman.dialects.messages import (
+    COMPACTED,
+    asks_for_summary,
+    compaction_block,
+    is_compaction_block,
+    summary_of_block,
+    without_summary_wish,
+)
+from dragoman.dialects.responses import (
+    TRIGGER_TURN,
+    compaction_item,
+    is_compaction,
+    is_trigger,
+    summary_of_item,
+)
+from dragoman.engine.compaction import INSTRUCTION, PREFACE
+from dragoman.errors import RequestRefused
+from dragoman.gateway.plan import AnswerPlan, ClientRequest
+from dragoman.gateway.targets import AttemptTarget
+from dragoman.model.events import (
+    Completed,
+    Event,
+    Failed,
+    Finished,
+    LimitsReported,
+    Noticed,
+    PartEnded,
+    PartStarted,
+    Started,
+    UsageReported,
+)
+from dragoman.model.outcome import ErrorInfo
+from dragoman.model.parts import Call, Extra, Opaque, Part, Text, part_size
+from dragoman.model.request import Request, ToolChoice, Turn
+
+MAX_RETAINED = 256_000
+"""Characters of user messages that stay beside a summary, the newest first: about the 64,000 tokens that Codex keeps."""
+
+FAILED_CODE = "compaction_failed"
+
+_NO_TOOLS = ToolChoice(mode="none")
+_INSTRUCTING = ("system", "developer")
+# Settings of a Responses request that make no sense for its summary.
+_NOT_FOR_SUMMARY = frozenset({"background", "context_management", "max_tool_calls", "text"})
+
+
+class Summary(Struct, frozen=True):
+    """The answer is a compaction.
+
+    retained: the messages that precede it, for an answer of `/responses/compact`; None for any other.
+    is_native: the upstream makes the compaction.
+    """
+
+    retained: tuple[Turn, ...] | None = None
+    is_native: bool = False
+
+
+def prepare(
+    asked: ClientRequest, target: AttemptTarget, *, is_compact: bool = False
+) -> tuple[ClientRequest, Summary | None]:
+    """Return the request for this upstream, and how its answer becomes a compaction; None: it is written as it is.
+
+    is_compact: the client asked at `/responses/compact`.
+
+    Raises:
+        RequestRefused: a compaction cannot be read, or there is nothing to summarise.
+    """
+    request = expand(asked.request, target)
+    if not (is_compact or wants_summary(request)):
+        return (asked if request is asked.request else _rebuilt(request)), None
+    if not any(map(_is_said, request.turns)) and request.previous_id is None:
+        raise RequestRefused("input: expected a conversation to compact, got none", param="input")
+    is_native = _compacts_itself(target)
+    if is_native and not is_compact:
+        return (asked if request is asked.request else _rebuilt(request)), None
+    kept = retained(request.turns) if is_compact else None
+    if is_native:
+        turns = tuple(turn for turn in request.turns if not any(map(is_trigger, turn.parts)))
+        request = structs.replace(request, turns=(*turns, TRIGGER_TURN))
+    else:
+        request = summary_request(request, target)
+    return _rebuilt(request), Summary(kept, is_native)
+
+
+def wants_summary(request: Request) -> bool:
+    """Whether the client asks for a summary in place of an answer."""
+    last = request.turns[-1] if request.turns else None
+    if last is not None and last.parts and is_trigger(last.parts[-1]):
+        return True
+    return asks_for_summary(request)
+
+
+def _rebuilt(request: Request) -> ClientRequest:
+    return ClientRequest(b"", request, is_rebuilt=True)
+
+
+def _is_said(turn: Turn) -> bool:
+    return not turn.head and not any(map(is_trigger, turn.parts))
+
+
+def _compacts_itself(target: AttemptTarget) -> bool:
+    """Whether the upstream compacts on request: every Messages upstream, and a Responses upstream that is known to."""
+    if not target.is_same_dialect or target.settings.kind == "rehearsal":
+        return False
+    return target.dialect == "messages" or target.compacts
+
+
+# --- the request -----------------------------------------------------------------------------------------------------
+
+
+def summary_request(request: Request, target: AttemptTarget) -> Request:
+    """Return the request for a summary of the conversation, as text.
+
+    It offers no tools. Only where a conversation with calls is refused without them, the tools stay and may not be called.
+    """
+    request, wish = without_summary_wish(request) if asks_for_summary(request) else (request, None)
+    turns = tuple(turn for turn in request.turns if not any(map(is_trigger, turn.parts)))
+    instruction = INSTRUCTION if wish is None else f"{INSTRUCTION}\n\n{wish}"
+    keeps_tools = _needs_tools(request, target)
+    return structs.replace(
+        request,
+        turns=(*turns, _message(instruction)),
+        tools=request.tools if keeps_tools else (),
+        namespaces=request.namespaces if keeps_tools else (),
+        tool_choice=_NO_TOOLS if keeps_tools else None,
+        parallel_calls=None,
+        choices=None,
+        logprobs=None,
+        top_logprobs=None,
+        stop=(),
+        response_format=None,
+        verbosity=None,
+        extra=_settings_for_summary(request.extra),
+    )
+
+
+def _needs_tools(request: Request, target: AttemptTarget) -> bool:
+    """Whether the upstream would refuse the conversation without its tools, or reads them in the conversation."""
+    if (
+        target.dialect == "messages"
+    ):  # Anthropic refuses calls of tools that the request does not declare
+        return any(isinstance(part, Call) for turn in request.turns for part in turn.parts)
+    return target.dialect == "responses" and any(tool.place == "input" for tool in request.tools)
+
+
+def _settings_for_summary(extra: Extra | None) -> Extra | None:
+    if extra is None or extra.dialect != "responses" or _NOT_FOR_SUMMARY.isdisjoint(extra.fields):
+        return extra
+    kept = {name: extra.fields[name] for name in extra.fields if name not in _NOT_FOR_SUMMARY}
+    return Extra(extra.dialect, kept)
+
+
+def _message(text: str) -> Turn:
+    return Turn(role="user", parts=(Text(text=text),))
+
+
+# --- compactions of earlier requests ------------------------------------------------------------------------------------
+
+
+def expand(request: Request, target: AttemptTarget) -> Request:
+    """Return the request with summaries as messages; the same object if it has no compaction that must be changed.
+
+    Raises:
+        RequestRefused: neither the gateway nor the upstream can read a compaction, or a trigger is not the last item.
+    """
+    turns = request.turns
+    if not any(type(part) is Opaque and _is_ours(part) for turn in turns for part in turn.parts):
+        return request
+    whole = turns
+    turns = _since_trigger(turns)
+    turns = _since_block(turns, target)
+    turns = tuple(each for turn in turns for each in _expanded(turn, target))
+    is_same = len(turns) == len(whole) and all(map(_is_identical, turns, whole))
+    return request if is_same else structs.replace(request, turns=turns)
+
+
+def _is_identical(one: Turn, other: Turn) -> bool:
+    return one is other
+
+
+def _is_ours(part: Part) -> bool:
+    return is_compaction(part) or is_trigger(part) or is_compaction_block(part)
+
+
+def _since_trigger(turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
+    """The conversation since the last trigger that was answered: the compaction after it replaces what precedes it.
+
+    Stored conversations have such triggers. The messages of the user stay, as they do in an answer of `/responses/compact`.
+    """
+    for number in range(len(turns) - 2, -1, -1):
+        if not any(map(is_trigger, turns[number].parts)):
+            continue
+        if not any(is_compaction(part) for turn in turns[number + 1 :] for part in turn.parts):
+            raise RequestRefused(
+                "input: expected compaction_trigger as the last item, got items after it",
+                param="input",
+            )
+        heads = tuple(turn for turn in turns[:number] if turn.head)
+        return (*heads, *retained(turns[:number]), *turns[number + 1 :])
+    return turns
+
+
+def _since_block(turns: tuple[Turn, ...], target: AttemptTarget) -> tuple[Turn, ...]:
+    """A Messages conversation since its last compaction block: the vendor ignores what precedes such a block."""
+    for number in range(len(turns) - 1, -1, -1):
+        turn = turns[number]
+        for place in range(len(turn.parts) - 1, -1, -1):
+            part = turn.parts[place]
+            if (
+                isinstance(part, Opaque)
+                and is_compaction_block(part)
+                and _summary(part, target) is not None
+            ):
+                heads = tuple(each for each in turns[:number] if each.head)
+                rest = turn if place == 0 else structs.replace(turn, parts=turn.parts[place:])
+                return (*heads, rest, *turns[number + 1 :])
+    return turns
+
+
+def _expanded(turn: Turn, target: AttemptTarget) -> Iterable[Turn]:
+    """The turn, with each summary that the upstream cannot read as a user's message of its own."""
+    if not any(type(part) is Opaque and _is_ours(part) for part in turn.parts):
+        yield turn
+        return
+    others: list[Part] = []
+    is_changed = False
+    for part in turn.parts:
+        summary = _summary(part, target) if isinstance(part, Opaque) else None
+        if summary is None:
+            others.append(part)
+            continue
+        is_changed = True
+        if others:
+            yield structs.replace(turn, parts=tuple(others))
+            others = []
+        yield _message(PREFACE + summary)
+    if not is_changed:
+        yield turn
+    elif others:
+        yield structs.replace(turn, parts=tuple(others))
+
+
+def _summary(part: Opaque, target: AttemptTarget) -> str | None:
+    """The summary in a compaction that the upstream cannot read; None for any other part."""
+    if is_compaction_block(part):
+        return summary_of_block(part, is_native=target.dialect == "messages")
+    if not is_compaction(part):
+        return None
+    summary = summary_of_item(part)
+    if summary is None and (target.dialect != "responses" or target.settings.kind == "rehearsal"):
+        raise refusal(
+            "expected a compaction of this gateway, or an upstream that made it; got the compaction of another provider"
+        )
+    return summary
+
+
+def retained(turns: Sequence[Turn]) -> tuple[Turn, ...]:
+    """The messages that stay beside a summary: all instructions, and the user's messages up to a limit, the newest first."""
+    kept: list[Turn] = []
+    room = MAX_RETAINED
+    for turn in reversed(turns):
+        if turn.head or not turn.parts or any(isinstance(part, Opaque) for part in turn.parts):
+            continue
+        if turn.role == "user":
+            room -= sum(map(part_size, turn.parts))
+            if room < 0:
+                continue
+        elif turn.role not in _INSTRUCTING:
+            continue
+        kept.append(turn)
+    return tuple(reversed(kept))
+
+
+# --- the answer --------------------------------------------------------------------------------------------------------
+
+
+def plan_summary(plan: AnswerPlan, summary: Summary) -> AnswerPlan:
+    """The plan for an answer whose text is the summary. `plan` has the id that the answer gets."""
+    mint = Minter(plan.encode.seed)
+    if plan.client_dialect == "messages":
+        stage = SummaryStage(compaction_block, COMPACTED)
+    elif summary.is_native:
+        stage = SummaryStage(None, Finished("stop"))
+    else:
+        stage = SummaryStage(lambda text: compaction_item(text, mint("cmp_")), Finished("stop"))
+    # The upstream's id would name its own answer, not the compaction.
+    own = plan.encode.response_id or mint("resp_")
+    encode = structs.replace(plan.encode, response_id=own, retained=summary.retained)
+    return structs.replace(
+        plan, stage=stage.feed, written=None, ending=None, relay="none", encode=encode
+    )
+
+
+class SummaryStage:
+    """Replaces the parts of an answer by one compaction. An answer that is no summary becomes a failure.
+
+    make: makes the compaction of the text; None: the answer must contain the upstream's own compaction.
+    """
+
+    def __init__(self, make: Callable[[str], Opaque] | None, finished: Finished) -> None:
+        self._make = make
+        self._finished = finished
+        self._texts: list[str] = []
+        self._native: Opaque | None = None
+        self._reason = ""
+
+    def feed(self, event: Event) -> Sequence[Event]:
+        """Return the events to encode in place of this one."""
+        match event:
+            case Started() | UsageReported() | LimitsReported() | Failed():
+                return (event,)
+            case Noticed(kind="ping" | "comment"):
+                return (event,)
+            case PartEnded(value=Text() as text):
+                self._texts.append(text.text)
+            case PartEnded(value=Opaque() as item) if is_compaction(item):
+                self._native = item
+            case Finished(choice=0):
+                self._reason = event.reason
+            case Completed():
+                return self._end(event)
+            case _:
+                pass
+        return ()
+
+    def _end(self, completed: Completed) -> Sequence[Event]:
+        part = self._native
+        text = "".join(self._texts)
+        if part is None and self._make is not None and self._reason == "stop" and text.strip():
+            part = self._make(text)
+        if part is None:
+            return (Failed(_no_summary(self._reason, has_text=bool(text.strip()))),)
+        return (PartStarted(0, part), PartEnded(0, part), self._finished, completed)
+
+
+def _no_summary(reason: str, *, has_text: bool) -> ErrorInfo:
+    got = (
+        f"a text that ended with {reason!r}" if has_text else f"no text (it ended with {reason!r})"
+    )
+    message = f"the conversation was not compacted: expected the model's summary, got {got}"
+    # Another upstream may do better; the same one would do the same again.
+    return ErrorInfo(kind="protocol", message=message, code=FAILED_CODE)

@@ -1,0 +1,37 @@
+"""The string in which a client carries a summary."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dragoman.core.summaries import TAG, pack_summary, unpack_summary
+from dragoman.errors import RequestRefused
+
+
+@given(st.text())
+def test_a_summary_comes_back(summary: str) -> None:
+    packed = pack_summary(summary)
+    assert packed.startswith(TAG)
+    assert packed.isascii()
+    assert unpack_summary(packed) == summary
+
+
+@pytest.mark.parametrize("packed", ["", "gAAAAAB", "dgm1.e30=", "dgmc2.x"])
+def test_the_string_of_another_is_not_read(packed: str) -> None:
+    assert unpack_summary(packed) is None
+
+
+@pytest.mark.parametrize("at", [len(TAG), len(TAG) + 17, -3])
+def test_a_changed_string_is_refused(at: int) -> None:
+    packed = pack_summary("The hull is done.")
+    changed = "A" if packed[at] != "A" else "B"
+    damaged = packed[:at] + changed + packed[at:][1:]
+    with pytest.raises(RequestRefused) as refused:
+        unpack_summary(damaged)
+    assert refused.value.code == "invalid_encrypted_content"
+
+
+@pytest.mark.parametrize("cut", [1, 10, 30])
+def test_a_shortened_string_is_refused(cut: int) -> None:
+    with pytest.raises(RequestRefused):
+        unpack_summary(pack_summary("The hull is done.")[:-cut])
