@@ -369,8 +369,9 @@ def _stage(
         seed=seed,
         # Messages is the dialect of one vendor, whose models leak their calls.
         leaks=target.dialect == "messages",
-        # A held turn of Codex waits for results under its own ids; a body loses no time.
-        holds_calls=settings.kind == "codex" or request.stream is not True,
+        # A provider that keeps its turns waits for results under its own ids; a body loses no time. Behind Chat are the models
+        # that write all their calls: each is sent as soon as it is written.
+        holds_calls=target.dialect != "chat" or request.stream is not True,
     )
 
 
