@@ -261,7 +261,7 @@ if sys.platform == "linux":
     def unsent_bytes(transport: asyncio.Transport) -> int:
         """Bytes in the system's send buffer. The system reports free room only when a third of the buffer is empty."""
         sock = cast("socket.socket | None", transport.get_extra_info("socket"))
-        if sock is None:
+        if sock is None or sock.fileno() < 0:  # it was closed meanwhile
             return 0
         try:
             found = fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, b"\0\0\0\0")

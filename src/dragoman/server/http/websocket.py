@@ -101,6 +101,8 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
 
     def check_times(self, now: float) -> None:
         """Cut off a client that has read nothing for `send_timeout`. To a client that is gone, pings stay unread."""
+        if self.transport.is_closing():  # the list of connections to check may be a second old
+            return
         unread = self.transport.get_write_buffer_size() + unsent_bytes(self.transport)
         if not unread or not self._unread or unread < self._unread:
             self._unread, self._unread_since = unread, now
