@@ -21,10 +21,12 @@ from dragoman.dialects.messages.request import (
     find_repairs,
 )
 from dragoman.dialects.messages.usable import MessagesCheck, is_usable_body
+from dragoman.dialects.messages.wire import EVENTS
 
 __all__ = (
     "COMPACTED",
     "DEFAULT_TARGET",
+    "EVENTS",
     "LOSSES",
     "MessagesCheck",
     "MessagesEncoder",

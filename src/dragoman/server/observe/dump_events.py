@@ -14,6 +14,7 @@ from typing import cast
 
 from dragoman._json import dumps, loads
 from dragoman.core.secrets import redact_json
+from dragoman.dialects.messages import EVENTS
 from dragoman.errors import MalformedJson
 
 Json = dict[str, object]
@@ -36,17 +37,7 @@ _RESPONSES = frozenset(
         "error",
     )
 )
-_MESSAGES = frozenset(
-    (
-        "message_start",
-        "content_block_start",
-        "content_block_delta",
-        "content_block_stop",
-        "message_delta",
-        "message_stop",
-        "error",
-    )
-)
+_MESSAGES = EVENTS - {"ping"}
 _CHAT = re.compile(
     rb'"(?:tool_calls|function_call)"\s*:\s*[\[{]|"finish_reason"\s*:\s*"|"usage"\s*:\s*\{|"error"\s*:\s*[{"]'
 )
