@@ -2,50 +2,16 @@
 
 import json
 import os
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from clients.program import run_program
+from clients.program import StreamJsonRun, run_program
 from clients.stack import KEY
 
-__all__ = ("ClaudeCode", "ClaudeRun")
+__all__ = ("ClaudeCode",)
 
 HERE = Path(__file__).parent
 BINARY = HERE / "node_modules" / ".bin" / "claude"
 ALLOWED = ("Agent", "Bash", "Read", "WebSearch", "Write", "mcp__probe__echo_text")
-
-
-@dataclass(frozen=True)
-class ClaudeRun:
-    """What `claude -p` printed: every message of the conversation, the last one the result."""
-
-    code: int
-    events: list[dict[str, Any]]
-    stderr: str
-
-    @property
-    def result(self) -> dict[str, Any]:
-        ends = [event for event in self.events if event.get("type") == "result"]
-        return ends[-1] if ends else {"is_error": True, "result": self.stderr}
-
-    @property
-    def text(self) -> str:
-        return str(self.result.get("result", ""))
-
-    @property
-    def is_error(self) -> bool:
-        return bool(self.result.get("is_error"))
-
-    def calls(self) -> list[dict[str, Any]]:
-        """The tool_use blocks as Claude Code understood them."""
-        return [
-            block
-            for event in self.events
-            if event.get("type") == "assistant"
-            for block in event["message"]["content"]
-            if block["type"] == "tool_use"
-        ]
 
 
 class ClaudeCode:
@@ -60,12 +26,12 @@ class ClaudeCode:
         self.work.mkdir()
         self.url = url
 
-    def run(self, model: str, prompt: str, *options: str) -> ClaudeRun:
+    def run(self, model: str, prompt: str, *options: str) -> StreamJsonRun:
         command = [str(BINARY), "-p", prompt, "--output-format", "stream-json", "--verbose"]
         command += ["--model", model, *options, "--allowedTools", *ALLOWED]
         ran = run_program(command, self._environment(model), self.work)
         events = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith(b"{")]
-        return ClaudeRun(ran.code, events, ran.stderr)
+        return StreamJsonRun(ran.code, events, ran.stderr)
 
     def _environment(self, model: str) -> dict[str, str]:
         return {

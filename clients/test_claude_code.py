@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from clients.claude_code import ClaudeCode, ClaudeRun
-from clients.model import SMALL_TALK, Model
+from clients.claude_code import ClaudeCode
+from clients.model import SMALL_TALK
+from clients.program import StreamJsonRun, describe
 from clients.script import Call, Dialect, Fault, MidStream, ModelTurn, Script
 from clients.stack import Stack
 
@@ -33,17 +34,7 @@ def name(stack: Stack, kind: str = "m") -> str:
     return f"to-{stack.to(DOOR)}-{kind}"
 
 
-def describe(run: ClaudeRun, model: Model) -> str:
-    lines = [
-        f"exit code {run.code}, {run.stderr[-2000:]}",
-        *(str(each)[:1000] for each in run.events),
-    ]
-    lines += [f"objections: {model.objections}"]
-    lines += [f"{heard.request.path}: {heard.text()[-3000:]}" for heard in model.heard]
-    return "\n".join(lines)
-
-
-def check(run: ClaudeRun, stack: Stack) -> None:
+def check(run: StreamJsonRun, stack: Stack) -> None:
     """Claude Code is content, and so is the model: every call has come back with its result."""
     model, to = stack.model, stack.to(DOOR)
     report = describe(run, model)
@@ -93,7 +84,7 @@ def test_arguments_arrive_as_the_model_wrote_them(gateway: Stack, tmp_path: Path
     run = claude.run(name(gateway), "write it")
     check(run, gateway)
     assert target.read_text(encoding="utf-8") == content
-    assert [call["input"] for call in run.calls()] == [json.loads(written)]
+    assert [call["input"] for call in run.blocks("tool_use")] == [json.loads(written)]
 
 
 def test_thinking_does_not_disturb_the_calls(gateway: Stack, tmp_path: Path) -> None:

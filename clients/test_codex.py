@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from clients.codex import MCP, Codex, CodexRun
-from clients.model import Model
+from clients.program import describe
 from clients.script import Call, Dialect, Fault, MidStream, ModelTurn, Script
 from clients.stack import Stack
 
@@ -29,13 +29,6 @@ ECHO = shell("echo marker-77")
 def name(stack: Stack, kind: str = "m") -> str:
     """A model that the gateway sends there."""
     return f"to-{stack.to(DOOR)}-{kind}"
-
-
-def describe(run: CodexRun, model: Model) -> str:
-    lines = [f"exit code {run.code}, {run.stderr[-1000:]}", *map(str, run.events)]
-    lines += [f"objections: {model.objections}"]
-    lines += [f"{heard.request.path}: {heard.text()[-3000:]}" for heard in model.heard]
-    return "\n".join(lines)
 
 
 def check(run: CodexRun, stack: Stack) -> None:

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from clients.model import DIALECTS, Model
+from clients.model import DIALECTS
 from clients.opencode import OpenCode, OpenCodeRun
+from clients.program import describe
 from clients.script import Call, Dialect, Fault, ModelTurn, Script
 from clients.stack import Stack
 
@@ -21,16 +22,6 @@ ECHO = bash("echo marker-77")
 def name(stack: Stack, door: Dialect) -> str:
     """A model that the gateway sends there."""
     return f"to-{stack.to(door)}-m"
-
-
-def describe(run: OpenCodeRun, model: Model) -> str:
-    lines = [
-        f"exit code {run.code}, {run.stderr[-2000:]}",
-        *(str(each)[:1000] for each in run.events),
-    ]
-    lines += [f"objections: {model.objections}"]
-    lines += [f"{heard.request.path}: {heard.text()[-3000:]}" for heard in model.heard]
-    return "\n".join(lines)
 
 
 def check(run: OpenCodeRun, stack: Stack, door: Dialect) -> None:

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from clients.model import DIALECTS, Model
-from clients.qwen_code import QwenCode, QwenRun
+from clients.model import DIALECTS
+from clients.program import StreamJsonRun, describe
+from clients.qwen_code import QwenCode
 from clients.script import Call, Dialect, Fault, ModelTurn, Script
 from clients.stack import Stack
 
@@ -24,17 +25,7 @@ def name(stack: Stack, door: Dialect) -> str:
     return f"to-{stack.to(door)}-m"
 
 
-def describe(run: QwenRun, model: Model) -> str:
-    lines = [
-        f"exit code {run.code}, {run.stderr[-2000:]}",
-        *(str(each)[:1000] for each in run.events),
-    ]
-    lines += [f"objections: {model.objections}"]
-    lines += [f"{heard.request.path}: {heard.text()[-3000:]}" for heard in model.heard]
-    return "\n".join(lines)
-
-
-def check(run: QwenRun, stack: Stack, door: Dialect) -> None:
+def check(run: StreamJsonRun, stack: Stack, door: Dialect) -> None:
     """Qwen Code is content, and so is the model: every call has come back with its result."""
     model, to = stack.model, stack.to(door)
     report = describe(run, model)

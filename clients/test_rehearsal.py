@@ -41,5 +41,5 @@ def test_codex_rehearses(url: str, tmp_path: Path, model: str) -> None:
 def test_claude_code_rehearses(url: str, tmp_path: Path) -> None:
     run = ClaudeCode(tmp_path, url).run("claude-sonnet-4-5", "Please use Bash.")
     assert (run.code, run.is_error) == (0, False), run
-    assert [call["name"] for call in run.calls()] == ["Bash"]
+    assert [call["name"] for call in run.blocks("tool_use")] == ["Bash"]
     assert "Bash returned:" in run.text
