@@ -326,8 +326,7 @@ def test_a_call_that_is_written_and_structured_is_sent_once(
     answer = Answer((Said(pieces(f"{WORDS}\n{written}")), same, other))
     got = ask(stage, door, mode, answer, dialect=dialect)
     assert called(got) == [("get_weather", {"city": "Paris", "days": 2}), ("get_time", {})]
-    if dialect != "chat" or mode == "create":  # there a written call is sent at once
-        assert [call.call_id for call in got.calls] == ["call_1", "call_2"]
+    assert [call.call_id for call in got.calls] == ["call_1", "call_2"]
     assert got.text.strip() == WORDS
     assert got.finish == CALLED[door]
 

@@ -369,9 +369,11 @@ def _stage(
         seed=seed,
         # Messages is the dialect of one vendor, whose models leak their calls.
         leaks=target.dialect == "messages",
-        # A provider that keeps its turns waits for results under its own ids; a body loses no time. Behind Chat are the models
-        # that write all their calls: each is sent as soon as it is written.
-        holds_calls=target.dialect != "chat" or request.stream is not True,
+        # A provider may wait for results under its own ids. Under the Obsidian policy the next call must be seen within the
+        # grace period, so there only Codex, which holds its turns, and bodies wait.
+        holds_calls=target.obsidian is None
+        or settings.kind == "codex"
+        or request.stream is not True,
     )
 
 
