@@ -103,16 +103,17 @@ def _style(record: RequestRecord) -> Style:
 
 
 def _calls(record: RequestRecord, room: int) -> str:
-    """The tools that were called; only how many calls there were if the names do not fit."""
-    total = record.call_count + len(record.hosted)
-    if not total:
-        return ""
+    """The tools that were called, by the client or here; only how many calls there were if the names do not fit."""
     names = [word(name) for name in record.call_names]
     hosted = [f"{word(call.name)} (here)" for call in record.hosted]
     shown = _folded([*names, *hosted])
     if len(names) == record.call_count and len(shown) <= room:
         return shown
-    return f"{total} call{'s' if total > 1 else ''}"
+    counts = (
+        (record.call_count, "call" if record.call_count == 1 else "calls"),
+        (len(hosted), "here"),
+    )
+    return ", ".join(f"{count} {what}" for count, what in counts if count)
 
 
 def _folded(entries: Iterable[str]) -> str:

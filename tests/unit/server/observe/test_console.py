@@ -84,6 +84,8 @@ def test_names_of_calls_are_folded_and_counted_where_they_do_not_fit() -> None:
     assert console_line(done(call_count=40, call_names=("read",) * 32), NOW).endswith("  40 calls")
     hosted = (HostedCall("files", "ls", "ok"),)
     assert console_line(done(call_count=0, call_names=(), hosted=hosted), NOW).endswith("ls (here)")
+    long_names = (HostedCall("files", "a_tool_with_a_long_name", "ok"),)
+    assert console_line(done(hosted=long_names), NOW).endswith("  2 calls, 1 here")
 
 
 def test_equal_losses_are_folded_and_a_single_one_names_its_place() -> None:
