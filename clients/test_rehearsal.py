@@ -38,6 +38,24 @@ def test_codex_rehearses(url: str, tmp_path: Path, model: str) -> None:
     assert "returned:" in run.text
 
 
+def test_codex_lists_the_files_and_is_greeted(url: str, tmp_path: Path) -> None:
+    codex = Codex(tmp_path, url)
+    listed = codex.run("rehearsal", "list the files here")
+    assert (listed.code, listed.errors) == (0, []), listed
+    assert "exec_command returned:" in listed.text
+    assert "rehearsal" in codex.run("rehearsal", "hello").text
+
+
+def test_claude_code_reads_a_file_and_is_greeted(url: str, tmp_path: Path) -> None:
+    claude = ClaudeCode(tmp_path, url)
+    read = claude.run("claude-sonnet-4-5", "read notes.txt")
+    assert (read.code, read.is_error) == (0, False), read
+    assert [call["name"] for call in read.blocks("tool_use")] == ["Read"]
+    greeted = claude.run("claude-sonnet-4-5", "hello")
+    assert greeted.blocks("tool_use") == []
+    assert "rehearsal" in greeted.text
+
+
 def test_claude_code_rehearses(url: str, tmp_path: Path) -> None:
     run = ClaudeCode(tmp_path, url).run("claude-sonnet-4-5", "Please use Bash.")
     assert (run.code, run.is_error) == (0, False), run

@@ -389,16 +389,6 @@ def test_colours_can_be_refused(variables: dict[str, str]) -> None:
     assert "NO: not JSON" in shown
 
 
-def test_without_rich_a_terminal_gets_the_plain_screen(tmp_path: Path) -> None:
-    (tmp_path / "rich.py").write_text("raise ImportError\n", encoding="utf-8")
-    code, shown = on_terminal(
-        "inspect", str(SAMPLES / "chat/not_json.sse"), variables={"PYTHONPATH": str(tmp_path)}
-    )
-    assert code == 1
-    assert "\x1b" not in shown
-    assert "only 1 of 2 calls may be run." in shown
-
-
 def test_a_terminal_without_a_file_gets_a_usage_hint() -> None:
     code, shown = on_terminal("inspect", variables={})
     assert code == 2

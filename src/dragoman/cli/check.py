@@ -18,9 +18,10 @@ from dragoman.config.settings import Settings
 from dragoman.config.trust import FoundFile, Trusted, plain_http
 from dragoman.config.values import to_toml
 from dragoman.core.secrets import Secrets
-from dragoman.inspection.layout import Line, Span, Style
-from dragoman.inspection.terminal_text import visible_line
-from dragoman.server.observe.logs import LineHandler, console_line
+from dragoman.inspection.layout import Line, Span
+from dragoman.inspection.terminal_text import Style, visible_line
+from dragoman.server.observe.console import console_line
+from dragoman.server.observe.logs import LineHandler
 
 if TYPE_CHECKING:
     from dragoman.server.reachability import Finding

@@ -4,23 +4,13 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from io import StringIO
 
-from dragoman.inspection.layout import Line, Style, plain
-from dragoman.inspection.terminal_text import visible_line
+from dragoman.inspection.layout import Line, plain
+from dragoman.inspection.terminal_text import painted, shows_colours, visible_line
 
 CLEAN, PROBLEMS, CANNOT_WORK = 0, 1, 2
 INTERRUPTED = 130  # the code by which shells report a process ended by SIGINT
 BROKEN_PIPE = 141  # the code for SIGPIPE
-
-_COLOURS: dict[Style, str] = {
-    "plain": "",
-    "title": "bold cyan",
-    "faint": "dim",
-    "good": "bold green",
-    "bad": "bold red",
-    "strong": "bold",
-}
 
 
 def write(data: bytes) -> None:
@@ -35,7 +25,11 @@ def write(data: bytes) -> None:
 
 def show(lines: Sequence[Line]) -> None:
     """Write styled lines to standard output."""
-    text = (_paint(lines) if _wants_colours() else None) or plain(lines)
+    if sys.stdout.isatty() and shows_colours(os.environ):
+        painted_lines = ("".join(painted(*span) for span in line) + "\n" for line in lines)
+        text = "".join(painted_lines)
+    else:
+        text = plain(lines)
     write(text.encode(sys.stdout.encoding, "backslashreplace"))
 
 
@@ -65,24 +59,3 @@ def complain(lines: Iterable[str], source: str | None = None) -> None:
 def discard_output() -> None:
     """Discard standard output, which Python flushes once more on exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _wants_colours() -> bool:
-    return (
-        sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    )
-
-
-def _paint(lines: Iterable[Line]) -> str | None:
-    """The lines in colours; None if rich is not installed."""
-    try:
-        from rich.console import Console  # noqa: PLC0415 - optional, and slow to import
-        from rich.text import Text  # noqa: PLC0415 - optional, and slow to import
-    except ImportError:
-        return None
-    text = Text("\n", end="").join(
-        Text.assemble(*((span.text, _COLOURS[span.style]) for span in line)) for line in lines
-    )
-    painted = StringIO()
-    Console(file=painted, force_terminal=True, highlight=False).print(text, soft_wrap=True)
-    return painted.getvalue()

@@ -13,8 +13,15 @@ from dragoman.cli.options import Options, add_serving_options, settings_of
 from dragoman.cli.screen import show
 from dragoman.cli.trust import ask_for_trust
 from dragoman.config.check import check_surroundings, is_loopback
+from dragoman.config.environment import sqlite_place, store_engine
 from dragoman.config.secrets import mask_command
-from dragoman.config.settings import Route, Settings, UpstreamSettings, split_fallback
+from dragoman.config.settings import (
+    Route,
+    Settings,
+    StoreSettings,
+    UpstreamSettings,
+    split_fallback,
+)
 from dragoman.inspection.layout import Line, Span
 from dragoman.inspection.terminal_text import visible_line
 from dragoman.server.connect import CLIENTS, GatewayAccess, access_of
@@ -60,6 +67,7 @@ def start_message(settings: Settings, url: str | None = None) -> Sequence[Line]:
         *_section("upstreams", _upstreams(settings)),
         *_section("routes", _routes(settings.routes)),
         *_section("keys", [_keys(settings)]),
+        *_section("stores", [_storage(settings.store or StoreSettings())]),
         *_section("clients", _clients(access)),
         *_section("see also", _pages(settings, access)),
         (),
@@ -117,6 +125,21 @@ def _keys(settings: Settings) -> str:
     if settings.server.api_keys:
         return "needed: Authorization: Bearer KEY, or x-api-key: KEY"
     return "none needed: only this machine can connect"
+
+
+def _storage(store: StoreSettings) -> str:
+    if store.policy == "off":
+        return "nothing"
+    match store_engine(store.url):
+        case "sqlite":
+            place = str(sqlite_place(store.url, os.environ)[0])
+        case "memory":
+            place = "memory"
+        case _:
+            place = "PostgreSQL"
+    what = "responses that ask for it" if store.policy == "asked" else "responses"
+    days = f"{store.ttl / 86_400:g} day{'' if store.ttl == 86_400 else 's'}"
+    return f"{what}, for {days}, in {place} (DRAGOMAN_STORE_POLICY=off stores nothing)"
 
 
 def _clients(access: GatewayAccess) -> Iterator[str]:

@@ -11,12 +11,12 @@ Codex, Claude Code) or reported against them. A kind that is not listed is shown
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from dragoman._json import dumps
 from dragoman.dialects.shapes import DIALECTS, Form
 from dragoman.inspection.report import CallReport, ChoiceReport, Dumped, ProblemReport, Report
-from dragoman.inspection.terminal_text import cells, excerpt, pad, visible_line
+from dragoman.inspection.terminal_text import Style, cells, excerpt, pad, visible_line
 from dragoman.model.outcome import ErrorInfo, Loss, Usage
 
 REASONS: Mapping[str, str] = {
@@ -112,8 +112,6 @@ EFFECTS: Mapping[str, str] = {
 }
 """The effect of each kind of problem on clients."""
 
-
-Style = Literal["plain", "title", "faint", "good", "bad", "strong"]
 
 MIN_WIDTH = 40
 """Columns cannot be aligned in a smaller width; a narrower terminal wraps the lines itself."""

@@ -6,7 +6,8 @@ characters and lone surrogates appear as the escapes that a programmer would wri
 
 import re
 from collections import Counter
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
 from unicodedata import category, combining, east_asian_width
 
 # C0 except LF, DEL and C1, marks and overrides of direction, invisible separators and tags, lone surrogates. The joiners
@@ -16,6 +17,19 @@ _UNSAFE = re.compile(
     "\ud800-\udfff\U000e0000-\U000e007f]"
 )
 _NAMED = {"\t": "\\t", "\r": "\\r"}
+Style = Literal["plain", "title", "faint", "good", "warning", "bad", "strong"]
+
+# Parameters of the escape sequence that selects a style (ECMA-48, "SGR").
+_CODES: dict[Style, str] = {
+    "plain": "",
+    "title": "1;36",
+    "faint": "2",
+    "good": "1;32",
+    "warning": "33",
+    "bad": "1;31",
+    "strong": "1",
+}
+
 # Code is readable with four, and a terminal's eight would take half of a narrow column.
 _TAB_CELLS = 4
 
@@ -105,6 +119,27 @@ def pad(text: str, width: int, *, right: bool = False) -> str:
     """The text padded with spaces to `width` cells. right: align it to the right."""
     space = " " * (width - cells(text))
     return space + text if right else text + space
+
+
+def cut_to(text: str, width: int) -> str:
+    """One line of text, cut to `width` cells."""
+    if cells(text) <= width:
+        return text
+    kept = text[: max(width - 1, 0)]
+    while kept and cells(kept) > width - 1:
+        kept = kept[:-1]
+    return f"{kept}…"
+
+
+def painted(text: str, style: Style) -> str:
+    """The text in a style, for a terminal that shows colours."""
+    code = _CODES[style]
+    return f"\x1b[{code}m{text}\x1b[0m" if code and text else text
+
+
+def shows_colours(environ: Mapping[str, str]) -> bool:
+    """Whether the person at the terminal wants colours and the terminal has them, by the usual variables."""
+    return not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
 
 
 class Excerpt(NamedTuple):

@@ -16,7 +16,7 @@ from dragoman.server.observe.record import RequestRecord
 from dragoman.server.rate_limits import limit_headers
 from dragoman.upstream.base import Reply
 from dragoman.upstream.http.headers import response_headers_for
-from dragoman.upstream.retry import Decision
+from dragoman.upstream.retry import Decision, GiveUp
 
 if TYPE_CHECKING:
     from dragoman.server.gateway import Gateway
@@ -102,6 +102,8 @@ class AttemptRecorder(AttemptObserver):
 
     def failed(self, target: AttemptTarget, error: ErrorInfo, decision: Decision) -> None:
         self._has_failed = True
+        if not isinstance(decision, GiveUp):
+            self._record.failed = (*self._record.failed, (target.upstream, error.kind))
         action = ACTIONS[type(decision)]
         self._gateway.telemetry.attempt_failed(target.upstream, error.kind, action)
 

@@ -19,6 +19,7 @@ from dragoman.gateway.route import Upstreams
 from dragoman.gateway.targets import AttemptTarget
 from dragoman.obsidian.policy import MODE_HEADER, ObsidianPolicy, policy_for
 from dragoman.server.access import Caller, Cors, Hosts, KeyRing, check_source
+from dragoman.server.catalog import UpstreamModels
 from dragoman.server.doors import Door, stopping_error
 from dragoman.server.exchange import Exchange
 from dragoman.server.http.connection import ClientConnection
@@ -63,6 +64,7 @@ class Gateway:
         self.exchanges: set[Exchange] = set()
         self.sessions: set[Session] = set()
         self.upstreams = Upstreams(settings)
+        self.models = UpstreamModels(self.upstreams)
         self._dump = self._start_dump()
         self.hosted_servers = HostedServers(settings.mcp) if settings.mcp else None
         self.clock = time.monotonic

@@ -157,8 +157,12 @@ class Pages:
         return _json(200 if is_ready else 503, dumps(report))
 
     async def _models(self, request: HttpRequest) -> Response:
-        dialect = dialect_of_caller(request.scope["headers"])
-        return _json(200, list_models(self._gateway.settings, dialect, request.query_params))
+        headers = request.scope["headers"]
+        gateway = self._gateway
+        caller = gateway.identify(headers)
+        listed = await gateway.models.listed(caller.key, caller.owner)
+        dialect = dialect_of_caller(headers)
+        return _json(200, list_models(gateway.settings, dialect, request.query_params, listed))
 
     async def _model(self, request: HttpRequest) -> Response:
         dialect = dialect_of_caller(request.scope["headers"])

@@ -18,7 +18,7 @@ class UpstreamRequest(Struct, frozen=True, kw_only=True):
 
     headers: all headers of the client, in lower case; an upstream passes on only those that servers of its dialect understand.
     client_key: the caller's key, for upstreams that pass it on.
-    operation: `generate`, or `count_tokens` (Messages and Responses).
+    operation: `generate`, `count_tokens` (Messages and Responses), or `models`, which has no body.
     """
 
     dialect: Dialect
@@ -29,6 +29,16 @@ class UpstreamRequest(Struct, frozen=True, kw_only=True):
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     client_key: str | None = None
     request_id: str = ""
+
+
+MODELS = "models"
+
+
+def models_request(dialect: Dialect, client_key: str | None = None) -> UpstreamRequest:
+    """The request for the names of an upstream's models."""
+    return UpstreamRequest(
+        dialect=dialect, body=b"", stream=False, model="", operation=MODELS, client_key=client_key
+    )
 
 
 class CheckResult(Struct, frozen=True):

@@ -129,7 +129,7 @@ def test_no_terminal_gets_lines_and_no_escape_codes() -> None:
 def test_colours_are_left_out_where_they_are_not_wanted() -> None:
     screen = Screen(has_colours=True)
     screen.live.show((Span("red", "bad"),))
-    assert screen.stream.getvalue() == "\x1b[31mred\x1b[0m\n"
+    assert screen.stream.getvalue() == "\x1b[1;31mred\x1b[0m\n"
     plain = Screen()
     plain.live.show((Span("red", "bad"),))
     assert plain.stream.getvalue() == "red\n"

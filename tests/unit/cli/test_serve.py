@@ -1,10 +1,17 @@
 """What the gateway says when it starts."""
 
+import pytest
 from msgspec import structs
 
 from dragoman.cli.serve import start_message
 from dragoman.config.check import complete
-from dragoman.config.settings import Route, ServerSettings, Settings, UpstreamSettings
+from dragoman.config.settings import (
+    Route,
+    ServerSettings,
+    Settings,
+    StoreSettings,
+    UpstreamSettings,
+)
 from dragoman.inspection.layout import plain
 from dragoman.server.connect import CLIENTS
 
@@ -44,6 +51,23 @@ def test_it_says_where_the_gateway_is_and_where_requests_go() -> None:
         "             *         -> other",
         "  keys       needed: Authorization: Bearer KEY, or x-api-key: KEY",
     ]
+
+
+def test_it_says_where_data_is_stored_and_how_to_turn_that_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", "/state")
+    text = "\n".join(shown(SETTINGS))
+    assert (
+        "  stores     responses, for 30 days, in /state/dragoman/store.db"
+        " (DRAGOMAN_STORE_POLICY=off stores nothing)\n"
+    ) in text
+    kept = StoreSettings(url="postgresql://me:SECRET5@db/x", policy="asked", ttl=86_400)
+    text = "\n".join(shown(structs.replace(SETTINGS, store=kept)))
+    assert "responses that ask for it, for 1 day, in PostgreSQL" in text
+    assert "SECRET" not in text
+    off = structs.replace(SETTINGS, store=StoreSettings(policy="off"))
+    assert "  stores     nothing" in shown(off)
 
 
 def test_it_shows_no_secret() -> None:

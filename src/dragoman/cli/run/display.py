@@ -15,7 +15,7 @@ from typing import Literal, cast
 from msgspec import Struct, field
 
 from dragoman._json import dumps, loads
-from dragoman.cli.run.live_screen import LiveScreen, cut_to, seconds
+from dragoman.cli.run.live_screen import LiveScreen, seconds
 from dragoman.cli.screen import complain, write
 from dragoman.engine.events import (
     CallReported,
@@ -31,8 +31,8 @@ from dragoman.engine.events import (
     TurnStarted,
 )
 from dragoman.errors import MalformedJson
-from dragoman.inspection.layout import Line, Span, Style
-from dragoman.inspection.terminal_text import excerpt, visible, visible_line
+from dragoman.inspection.layout import Line, Span
+from dragoman.inspection.terminal_text import Style, cut_to, excerpt, visible, visible_line
 from dragoman.model.events import (
     Event,
     InputDelta,

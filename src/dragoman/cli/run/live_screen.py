@@ -14,23 +14,14 @@ from typing import TextIO
 
 from msgspec import Struct
 
-from dragoman.inspection.layout import Line, Style
-from dragoman.inspection.terminal_text import cells
+from dragoman.inspection.layout import Line
+from dragoman.inspection.terminal_text import Style, cells, cut_to, painted
 
 TICK_SECONDS = 0.1
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _PLAIN_FRAMES = "|/-\\"
 _MOST_ROWS = 8  # of a hundred calls at once, only the first are shown
 _LEAST_WIDTH = 20
-
-_CODES: dict[Style, str] = {
-    "plain": "",
-    "title": "1;36",
-    "faint": "2",
-    "good": "32",
-    "bad": "31",
-    "strong": "1",
-}
 
 
 class _Row(Struct):
@@ -225,8 +216,7 @@ class LiveScreen:
         return "".join(self._coloured(span.text, span.style) for span in line)
 
     def _coloured(self, text: str, style: Style) -> str:
-        code = _CODES[style] if self._has_colours else ""
-        return f"\x1b[{code}m{text}\x1b[0m" if code and text else text
+        return painted(text, style) if self._has_colours else text
 
     def _written(self, text: str, otherwise: str) -> str:
         """The text with characters that the stream can encode."""
@@ -238,16 +228,6 @@ class LiveScreen:
         if text:
             self._stream.write(text)
             self._stream.flush()
-
-
-def cut_to(text: str, width: int) -> str:
-    """One line of text, cut to `width` cells."""
-    if cells(text) <= width:
-        return text
-    kept = text[: max(width - 1, 0)]
-    while kept and cells(kept) > width - 1:
-        kept = kept[:-1]
-    return f"{kept}…"
 
 
 def seconds(elapsed: float) -> str:

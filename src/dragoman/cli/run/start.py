@@ -35,7 +35,7 @@ from dragoman.engine.approval import Policy
 from dragoman.engine.settings import EngineSettings
 from dragoman.errors import ConfigError, GatewayError
 from dragoman.inspection.layout import Line, Span
-from dragoman.inspection.terminal_text import visible_line
+from dragoman.inspection.terminal_text import shows_colours, visible_line
 
 _TEXT = """\
 You are an agent in a terminal. You work in the folder {root} on {system}; the person who asks sees your words as you write them.
@@ -247,7 +247,7 @@ def _surroundings(options: Options) -> tuple[Watcher, Person | None]:
 
 def _screen(stream: TextIO, *, is_live: bool = True) -> LiveScreen:
     is_able = stream.isatty() and os.environ.get("TERM") not in (None, "", "dumb")
-    has_colours = is_able and not os.environ.get("NO_COLOR")
+    has_colours = is_able and shows_colours(os.environ)
     return LiveScreen(
         stream, is_live=is_live and is_able, has_colours=has_colours, clock=time.monotonic
     )

@@ -1,4 +1,4 @@
-"""The log: one line per request, as JSON or as text, and the same two formats for what libraries log.
+"""The log: one line per request, as JSON or for a person (`console`), and the same two formats for what libraries log.
 
 A request's line is made from its record, which has no content. It is written directly to the handler that
 `configure_logging` installed; in a program that embeds the gateway with its own logging, it goes to the logger
@@ -6,6 +6,7 @@ A request's line is made from its record, which has no content. It is written di
 """
 
 import logging
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -16,18 +17,23 @@ from dragoman._json import dumps
 from dragoman.config.settings import LogSettings
 from dragoman.core.secrets import NO_SECRETS, Secrets, clean, redact
 from dragoman.core.usage import Tally
+from dragoman.inspection.terminal_text import shows_colours
 from dragoman.obsidian.answer import ObsidianReport
+from dragoman.server.observe.console import (
+    MAX_LISTED,
+    MAX_MESSAGE,
+    MAX_NAME,
+    coloured_line,
+    console_line,
+    local_second,
+    word,
+)
 from dragoman.server.observe.record import RequestRecord
 
 REQUESTS = "dragoman.requests"
 CALLS = "dragoman.calls"
 
-# A model name or a tool name has some tens of characters, a request id up to 128.
-MAX_NAME = 128
-MAX_MESSAGE = 500
 MAX_LINE = 4000
-# Of a request with a hundred losses, the first few show the cause; the metrics count all.
-MAX_LISTED = 8
 
 
 class RequestLog:
@@ -67,12 +73,12 @@ def log_calls(record: RequestRecord, tally: Tally) -> None:
     for name, call_id, size in tally.calls:
         _calls.debug(
             "tool call %s, id %s, %d characters of input, %s to %s, request %s",
-            _word(name),
-            _word(call_id),
+            word(name),
+            word(call_id),
             size,
             record.upstream_dialect,
             record.door,
-            _word(record.request_id),
+            word(record.request_id),
         )
     if tally.call_count > len(tally.calls):
         _calls.debug("and %d more tool calls", tally.call_count - len(tally.calls))
@@ -115,6 +121,8 @@ def json_line(record: RequestRecord, now: float) -> str:
         "bytes_out": record.bytes_out,
         "attempts": record.attempts,
     }
+    if record.failed:
+        line["failed_attempts"] = [f"{upstream} {kind}" for upstream, kind in record.failed]
     if record.call_names:
         line["tool_names"] = [clean(name, MAX_NAME) for name in record.call_names]
     if record.error_kind is not None:
@@ -157,48 +165,6 @@ def _irregular(record: RequestRecord) -> dict[str, list[str]]:
     return shown
 
 
-def console_line(record: RequestRecord, now: float) -> str:
-    """The line of a request for a person: short, with aligned columns, and details at the end."""
-    model = _word(record.model)
-    if record.upstream_model and record.upstream_model != record.model:
-        model = f"{model}→{_word(record.upstream_model)}"
-    first = "-" if record.first_byte_s is None else f"{record.first_byte_s:.3f}"
-    outcome = "gone" if record.client_gone else record.finish or record.error_kind or "-"
-    line = (
-        f"{_local_second(int(now))} {record.status or '-':>3} {record.door:<9} {record.upstream or '-':<10} {model:<28} "
-        f"{outcome:<15} {first:>7}s {record.duration_s:7.3f}s "
-        f"{_count(record.input_tokens)}→{_count(record.output_tokens)} tok"
-    )
-    if record.call_count:
-        names = ",".join(_word(name) for name in record.call_names)
-        line += f"  {record.call_count} call{'s' if record.call_count > 1 else ''}: {names}"
-    if record.hosted:
-        names = ",".join(_word(call.name) for call in record.hosted[:MAX_LISTED])
-        line += f"  {len(record.hosted)} run here: {names}"
-    if record.error_kind is not None or record.losses or record.repairs or record.problems:
-        line += _details(record)
-    return f"{line}  {_word(record.request_id)}"
-
-
-def _details(record: RequestRecord) -> str:
-    named = _irregular(record).items()
-    details = "".join(f"  {name}: {', '.join(entries)}" for name, entries in named)
-    if record.error_kind is None:
-        return details
-    message = clean(redact(record.error[: MAX_MESSAGE * 2]), MAX_MESSAGE)
-    return f"{details}  {record.error_kind}: {message}" if message else details
-
-
-def _word(text: str) -> str:
-    """A name as one word: spaces in it could look like a column separator."""
-    shown = clean(text, MAX_NAME) or "-"
-    return f'"{shown}"' if " " in shown else shown
-
-
-def _count(number: int | None) -> str:
-    return "-" if number is None else str(number)
-
-
 def _ms(seconds: float) -> float:
     return int(seconds * 10_000 + 0.5) / 10  # `round` takes five times as long
 
@@ -213,11 +179,6 @@ def _utc(now: float) -> str:
 @lru_cache(maxsize=4)
 def _utc_second(second: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
-
-
-@lru_cache(maxsize=4)
-def _local_second(second: int) -> str:
-    return time.strftime("%H:%M:%S", time.localtime(second))
 
 
 class _Formatter(logging.Formatter):
@@ -255,7 +216,7 @@ class ConsoleFormatter(_Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         level = record.levelname.lower()
-        line = f"{_local_second(int(record.created))} {level} {record.name}: {self.message(record)}"
+        line = f"{local_second(int(record.created))} {level} {record.name}: {self.message(record)}"
         if not record.exc_info:
             return line
         trace = self.shown(self.formatException(record.exc_info)).splitlines()
@@ -295,9 +256,12 @@ def configure_logging(
     secrets: hidden in every line. For a process of our own; a program that embeds the gateway configures logging itself.
     """
     target = stream or sys.stderr
-    is_json = settings.format == "json" or (settings.format == "auto" and not target.isatty())
+    is_terminal = target.isatty()
+    render = coloured_line if is_terminal and shows_colours(os.environ) else console_line
+    if settings.format == "json" or (settings.format == "auto" and not is_terminal):
+        render = json_line
     root = logging.getLogger()
-    root.handlers[:] = [LineHandler(target, json_line if is_json else console_line, secrets)]
+    root.handlers[:] = [LineHandler(target, render, secrets)]
     level = logging.getLevelNamesMapping()[settings.level.upper()]
     # Below a warning, libraries log little that helps an operator, except while debugging.
     root.setLevel(level if level == logging.DEBUG else max(level, logging.WARNING))

@@ -13,7 +13,8 @@ class RequestRecord(Struct, kw_only=True, eq=False):
     model: the name that the client asked for, as received; upstream_model: the name that the upstream was asked for.
     status: the HTTP status that the client got; 0 if it left before that.
     first_byte_s, duration_s: seconds from the request's head to the first and to the last byte of the answer.
-    attempts: how often an upstream was asked. error: the message that the client got, for the log.
+    attempts: how often an upstream was asked. failed: the upstream and the kind of error of each attempt that another one followed.
+    error: the message that the client got, for the log.
     upstream_dialect: the dialect in which the upstream was asked.
     hosted: the calls that the gateway ran, each as server, tool and outcome.
     obsidian: the report of an answer under the Obsidian policy.
@@ -40,6 +41,7 @@ class RequestRecord(Struct, kw_only=True, eq=False):
     error_kind: ErrorKind | None = None
     error: str = ""
     attempts: int = 0
+    failed: tuple[tuple[str, ErrorKind], ...] = ()
     client_gone: bool = False
     bytes_in: int = 0
     bytes_out: int = 0

@@ -13,7 +13,7 @@ from dragoman.config.secrets import hidden_from_clients
 from dragoman.config.settings import UpstreamSettings
 from dragoman.errors import ConfigError, UpstreamError
 from dragoman.model.parts import Dialect
-from dragoman.upstream.base import CheckResult, Reply, UpstreamRequest
+from dragoman.upstream.base import MODELS, CheckResult, Reply, UpstreamRequest, models_request
 from dragoman.upstream.http.connect import address_of
 from dragoman.upstream.http.headers import header_rules, request_headers, usual_lines
 from dragoman.upstream.http.transport import Transport
@@ -26,7 +26,6 @@ _PATHS: Mapping[tuple[Dialect, str], str] = {
     ("responses", "count_tokens"): "/responses/input_tokens",
     ("messages", "count_tokens"): "/messages/count_tokens",
 }
-_MODELS = "models"
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, "token"
 # Enough to read a server's message about a refused key; limits an endless answer.
 _EXCERPT_BYTES = 4096
@@ -77,6 +76,9 @@ class HttpUpstream:
     async def _send_unusual(
         self, request: UpstreamRequest, url: str | None, more: Mapping[str, str]
     ) -> Reply:
+        method = "POST"
+        if request.operation == MODELS:
+            method, url = "GET", url_for(self.name, self._settings, request.dialect, MODELS)
         if url is None:
             raise UpstreamError(
                 f"upstream {self.name!r} has no {request.operation!r} in the dialect {request.dialect!r}"
@@ -84,15 +86,12 @@ class HttpUpstream:
         headers = request_headers(self._rules[request.dialect], request)
         headers.update(more)
         lines = self._transport.lines(headers)
-        return await self._transport.send("POST", url, lines, request.body)
+        return await self._transport.send(method, url, lines, request.body)
 
     async def check(self, more: Mapping[str, str] | None = None) -> CheckResult:
         """Ask for the list of models: the cheapest request that shows whether the address and the key work."""
-        look = UpstreamRequest(dialect=self._kind, body=b"", stream=False, model="")
-        headers = request_headers(self._rules[self._kind], look) | dict(more or {})
-        url = url_for(self.name, self._settings, self._kind, _MODELS)
         try:
-            reply = await self._transport.send("GET", url, self._transport.lines(headers), b"")
+            reply = await self.send(models_request(self._kind), more)
             try:
                 excerpt = self.secrets.hide_bytes(await reply.read())[:_EXCERPT_BYTES]
             finally:
@@ -121,7 +120,7 @@ def url_for(name: str, settings: UpstreamSettings, dialect: Dialect, operation: 
     base = parts.path.rstrip("/")
     if "messages" in (dialect, settings.kind) and not base.endswith("/v1"):
         base += "/v1"
-    path = "/models" if operation == _MODELS else _PATHS[dialect, operation]
+    path = "/models" if operation == MODELS else _PATHS[dialect, operation]
     query = [*parse_qsl(parts.query, keep_blank_values=True), *settings.query.items()]
     return urlunsplit((parts.scheme, parts.netloc, base + path, urlencode(query), ""))
 

@@ -4,7 +4,8 @@ The rules, in order:
 
 1. A refusal, if the scenario is one.
 2. Calls, if tools may be called and either the tool choice demands a call or too few results have come back (the scenario
-   says how many rounds). The tool is the one that the user's words mention, else the first that looks harmless.
+   says how many rounds). The tool is the one for the task (`tasks`), else the one that the user's words mention, else the first
+   that looks harmless. A greeting demands no call.
 3. If results have come back: a text that quotes them all.
 4. A JSON text if the request wants one.
 5. A text that quotes the user.
@@ -41,6 +42,7 @@ from dragoman.model.request import ReasoningSettings, Request, Tool, Turn
 from dragoman.obsidian.blocks import to_obsidian_xml
 from dragoman.upstream.rehearsal.arguments import value_for
 from dragoman.upstream.rehearsal.scenarios import Scenario
+from dragoman.upstream.rehearsal.tasks import GREETING, NOTICE, Task, find_task, tool_for
 from dragoman.upstream.rehearsal.tools import (
     call_input,
     call_kind,
@@ -88,6 +90,7 @@ class _Composer:
         self.mint = Minter(asked.seed)
         self._situation: Situation = read_situation(asked.request)
         self._words: UserWords = read_words(self._situation.said)
+        self._task: Task | None = find_task(self._words)
 
     def parts(self) -> list[Part]:
         scenario = self._asked.scenario
@@ -96,7 +99,8 @@ class _Composer:
             return [*thoughts, Refusal(text=_REFUSAL)]
         tools = callable_tools(self._request, self._asked.dialect)
         has_called = self._situation.rounds >= scenario.steps and bool(self._situation.results)
-        if not tools or (has_called and not is_forced(self._request)):
+        is_done = has_called or (self._task is not None and self._task.kind == "greeting")
+        if not tools or (is_done and not is_forced(self._request)):
             return [*thoughts, Text(text=self._answer())]
         calls = self._calls(tools)
         if scenario.as_text:
@@ -123,8 +127,11 @@ class _Composer:
         if scenario.empty:
             # A tool that requires nothing is called correctly; if there is none, another is called incorrectly.
             tools = tuple(tool for tool in tools if not _requires(tool)) or tools
+        right = None if self._task is None else tool_for(self._task, tools)
         ranked = rank(tools, self._words)
         mentioned = [tool for tool, score in ranked if score] or [ranked[0][0]]
+        if right is not None:
+            mentioned = [right]
         count = 1 if self._request.parallel_calls is False else scenario.calls
         first = self._situation.rounds
         numbers = range(first, first + count)
@@ -132,7 +139,7 @@ class _Composer:
 
     def _call(self, tool: Tool, number: int) -> Call:
         asked = self._asked
-        text = call_input(tool, self._words, asked.dialect, number)
+        text = call_input(tool, self._words, asked.dialect, number, self._task)
         if asked.scenario.empty and tool.kind == "function":
             text = ""
         if asked.scenario.large:
@@ -159,11 +166,16 @@ class _Composer:
     def _prose(self) -> str:
         results = self._situation.results
         if results:
-            return "\n".join(
+            quoted = [
                 f"{each.name} {'failed' if each.result.is_error else 'returned'}: "
                 f"{_shorten(text_of_result(each.result), MAX_QUOTE)}"
                 for each in results
+            ]
+            return "\n".join(
+                quoted if self._task is None else [f"{NOTICE} The tool was run.", *quoted]
             )
+        if self._task is not None and self._task.kind == "greeting":
+            return GREETING
         media = self._situation.media
         seen = f" I was shown {media} file{'s' if media > 1 else ''}." if media else ""
         said = self._words.text.strip()

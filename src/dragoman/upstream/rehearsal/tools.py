@@ -19,6 +19,7 @@ from dragoman.upstream.rehearsal.strings import (
     needs_care,
     safe_text,
 )
+from dragoman.upstream.rehearsal.tasks import Task, is_shell, with_command
 from dragoman.upstream.rehearsal.words import MAX_TEXT, UserWords, split_name, stems
 
 # Client-run kinds that each dialect has a call for. A patch cannot be harmless, and a tool search would find nothing.
@@ -128,12 +129,16 @@ def call_kind(tool: Tool, dialect: Dialect) -> CallKind:
     return "function" if dialect == "messages" else tool.kind
 
 
-def call_input(tool: Tool, words: UserWords, dialect: Dialect, variant: int = 0) -> str:
-    """The input as source text: JSON, or free text for a custom tool."""
+def call_input(
+    tool: Tool, words: UserWords, dialect: Dialect, variant: int = 0, task: Task | None = None
+) -> str:
+    """The input as source text: JSON, or free text for a custom tool. `task`: what a shell is to do."""
     if tool.kind == "custom":
         return _free_text(tool, words)
     action = _ACTIONS.get((dialect, tool.kind))
     value = arguments_for(tool, words, variant) if action is None else action
+    if task is not None and task.command and is_shell(tool):
+        value = with_command(value, task.command)
     return dumps(value).decode("utf-8")
 
 

@@ -11,12 +11,11 @@ import pytest
 from dragoman.config.settings import LogSettings
 from dragoman.model.outcome import Loss, Problem, Repair
 from dragoman.obsidian.answer import ObsidianReport
+from dragoman.server.observe.console import console_line
 from dragoman.server.observe.logs import (
-    MAX_LISTED,
     LineHandler,
     RequestLog,
     configure_logging,
-    console_line,
     json_line,
 )
 from dragoman.server.observe.record import RequestRecord
@@ -136,37 +135,6 @@ def test_json_line_reports_what_went_wrong() -> None:
     assert line["first_byte_ms"] is None
 
 
-def test_console_line_is_one_short_line() -> None:
-    line = console_line(done(), NOW)
-    assert line[8:] == (
-        " 200 messages  local      claude-9→qwen3               tool_calls        0.123s   1.500s 120→30 tok"
-        "  2 calls: get_weather,search  req_1"
-    )
-
-
-def test_console_line_reports_what_went_wrong() -> None:
-    failed = done(
-        status=0,
-        model="m",
-        upstream_model="m",
-        upstream="",
-        finish=None,
-        first_byte_s=None,
-        input_tokens=None,
-        call_count=0,
-        error_kind="upstream",
-        error="cannot connect",
-        losses=(Loss("a", "", "drop"),) * (MAX_LISTED + 2),
-    )
-    line = console_line(failed, NOW)
-    assert line[8:].startswith("   - messages  -          m ")
-    assert "upstream              -s" in line
-    assert "-→30 tok" in line
-    assert "losses: " + "a drop, " * MAX_LISTED + "and 2 more" in line
-    assert line.endswith("  upstream: cannot connect  req_1")
-    assert " gone " in console_line(done(client_gone=True), NOW)
-
-
 NASTY = 'm\r\n{"level":"info"}\x1b[2J\x9b31m\u2028\u202e\x00\x7f\ud800'
 
 
@@ -185,8 +153,10 @@ def test_nothing_a_client_sends_leaves_its_line(render: object) -> None:
         ),
         NOW,
     )
-    assert line.isprintable()
-    assert len(line.splitlines()) == 1
+    lines = line.split("\n")
+    assert all(each.isprintable() for each in lines)
+    # The line of a person has its own details below it, and each of those begins with blanks.
+    assert len(lines) == 1 if render is json_line else all(each[:9].isspace() for each in lines[1:])
 
 
 def test_long_names_are_cut() -> None:
@@ -236,7 +206,8 @@ def test_default_is_lines_for_people_on_a_terminal_and_json_elsewhere() -> None:
     RequestLog(LogSettings()).write([done()])
     configured(form="auto", stream=pipe)
     RequestLog(LogSettings()).write([done()])
-    assert "2 calls: get_weather" in terminal.getvalue()
+    assert "claude-9→qwen3" in terminal.getvalue()
+    assert "\x1b[" in terminal.getvalue()
     assert json.loads(pipe.getvalue())["tool_calls"] == 2
 
 
@@ -256,7 +227,7 @@ def test_program_with_its_own_logging_gets_the_lines_there(
         RequestLog(LogSettings(format="auto")).write([done(status=500)])
     assert [entry.levelname for entry in caplog.records] == ["INFO", "ERROR"]
     assert json.loads(caplog.messages[0])["request_id"] == "req_1"
-    assert "get_weather,search" in caplog.messages[1]
+    assert "claude-9→qwen3" in caplog.messages[1]
 
 
 def test_log_that_nobody_reads_does_not_stop_the_gateway() -> None:
@@ -324,11 +295,6 @@ def test_every_field_is_documented() -> None:
     page = DOCS.read_text(encoding="utf-8")
     fields = json.loads(json_line(record, NOW))
     assert [name for name in fields if f"`{name}`" not in page] == []
-
-
-def test_losses_of_a_request_that_went_well_are_reported() -> None:
-    line = console_line(done(losses=(Loss("strict_tools", "tools[0]", "drop"),)), NOW)
-    assert line.endswith("  losses: strict_tools drop tools[0]  req_1")
 
 
 def test_other_messages_have_a_line_for_people_too() -> None:

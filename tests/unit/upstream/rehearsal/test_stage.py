@@ -663,9 +663,9 @@ def test_answer_has_the_form_that_was_asked_for(dialect: Dialect, more: Json) ->
 
 
 def test_answer_is_json_where_any_json_will_do() -> None:
-    data = body("chat", "hi", more={"response_format": {"type": "json_object"}})
+    data = body("chat", "ab", more={"response_format": {"type": "json_object"}})
     outcome, _ = answer("chat", data)
-    assert loads(text(outcome)) == {"answer": "You said: hi"}
+    assert loads(text(outcome)) == {"answer": "You said: ab"}
 
 
 def test_namespaced_tool_is_called_in_its_namespace() -> None:
