@@ -7,7 +7,10 @@ is worth another attempt (`retry.py`), nor sockets (`transport.py`).
 import re
 import ssl
 from collections.abc import Coroutine, Mapping
+from functools import partial
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from msgspec import structs
 
 from dragoman.config.secrets import hidden_from_clients
 from dragoman.config.settings import UpstreamSettings
@@ -17,6 +20,7 @@ from dragoman.upstream.base import CheckResult, Reply, UpstreamRequest
 from dragoman.upstream.http.connect import address_of
 from dragoman.upstream.http.headers import header_rules, request_headers, usual_lines
 from dragoman.upstream.http.transport import Transport
+from dragoman.upstream.http.websocket_pool import SocketPool
 
 DIALECTS: tuple[Dialect, ...] = ("chat", "responses", "messages")
 _PATHS: Mapping[tuple[Dialect, str], str] = {
@@ -60,6 +64,11 @@ class HttpUpstream:
             for dialect, operation in _PATHS
         }
         self._transport = Transport(name, settings, _tls_context(name, settings))
+        self._sockets: SocketPool | None = None
+        if settings.websocket:
+            url = self._urls["responses", "generate"]
+            own_beta = self._rules["responses"].configured.get("openai-beta")
+            self._sockets = SocketPool(name, url, self._transport, own_beta=own_beta)
 
     def dialect_for(self, door: Dialect) -> Dialect:
         return door if door in self._dialects else self._kind
@@ -69,6 +78,8 @@ class HttpUpstream:
     ) -> Coroutine[object, object, Reply]:
         """As `Upstream.send`. `more`: headers of this request only; they win over all others."""
         url = self._urls.get((request.dialect, request.operation))
+        if self._sockets is not None and url is not None and _may_be_message(request):
+            return self._send_message(self._sockets, url, request, more or {})
         lines = None if more else usual_lines(self._rules[request.dialect], request)
         if url is None or lines is None:
             return self._send_unusual(request, url, more or {})
@@ -86,6 +97,15 @@ class HttpUpstream:
         lines = self._transport.lines(headers)
         return await self._transport.send("POST", url, lines, request.body)
 
+    async def _send_message(
+        self, sockets: SocketPool, url: str, request: UpstreamRequest, more: Mapping[str, str]
+    ) -> Reply:
+        headers = request_headers(self._rules[request.dialect], request)
+        headers.update(more)
+        lines = self._transport.lines(headers)
+        by_http = partial(self._transport.send, "POST", url, lines, request.body)
+        return await sockets.send(request.body, headers, by_http)
+
     async def check(self, more: Mapping[str, str] | None = None) -> CheckResult:
         """Ask for the list of models: the cheapest request that shows whether the address and the key work."""
         look = UpstreamRequest(dialect=self._kind, body=b"", stream=False, model="")
@@ -100,10 +120,21 @@ class HttpUpstream:
         except UpstreamError as error:
             return CheckResult(ok=False, status=None, detail=error.whole)
         brings_key = self._settings.api_key == "client"
-        return _judge(reply.status, excerpt, brings_key=brings_key)
+        found = _judge(reply.status, excerpt, brings_key=brings_key)
+        if self._sockets is None or not found.ok:
+            return found
+        opened = await self._sockets.check(headers)
+        return structs.replace(found, detail=f"{found.detail}; {opened}")
 
     async def close(self) -> None:
+        if self._sockets is not None:
+            self._sockets.close()
         await self._transport.close()
+
+
+def _may_be_message(request: UpstreamRequest) -> bool:
+    """Whether a WebSocket can carry a request: it carries responses, and streams all of them."""
+    return request.stream and request.dialect == "responses" and request.operation == "generate"
 
 
 def url_for(name: str, settings: UpstreamSettings, dialect: Dialect, operation: str) -> str:
