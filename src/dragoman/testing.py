@@ -458,7 +458,7 @@ class _Connection(asyncio.StreamReaderProtocol):
         if reply.hold is not None:
             await _be_silent(reply.hold)
         parser = FrameParser() if (reply.content_type or "").startswith(_STREAM) else None
-        for chunk in reply.chunks or (reply.body,):
+        for chunk in (reply.body,) if reply.chunks is None else reply.chunks:
             if not isinstance(chunk, bytes):
                 await _be_silent(chunk)
             elif reply.framing == "raw":

@@ -180,12 +180,12 @@ class AnswerState:
             return None
         return self._state
 
-    def foreign_reasoning(self, request: SocketRequest) -> int:
-        """The index of the first item of a request that is reasoning of another conversation; of none: how many items it has."""
+    def has_reasoning_of(self, request: SocketRequest, count: int) -> bool:
+        """Whether the reasoning in the first `count` items of a request, and right behind them, is of this conversation."""
         for number, digest in request.reasoning.items():
             if digest not in self._reasoning:
-                return number
-        return len(request.items)
+                return number > count and request.states[number] != request.states[count]
+        return True
 
     def take(self, kind: str, data: bytes) -> bytes:
         """Read one event, and return it as a POST would be answered.
@@ -221,13 +221,12 @@ def find_continued(request: SocketRequest, answers: Mapping[bytes, T]) -> tuple[
     """
     count = 0 if request.is_alone else len(request.items) - 1  # at least one item is new
     while count > 0:
-        found = answers.get(request.states[count])
-        if found is not None:
-            own = found.answer.foreign_reasoning(request)
-            if count <= own:
-                return count, found
-            count = own + 1
-        count -= 1
+        state = request.states[count]
+        found = answers.get(state)
+        if found is not None and found.answer.has_reasoning_of(request, count):
+            return count, found
+        while count > 0 and request.states[count] == state:  # items of reasoning have one state
+            count -= 1
     return None
 
 

@@ -97,13 +97,11 @@ class SocketPool:
         transport: Transport,
         *,
         own_beta: str | None = None,
-        clock: Callable[[], float] | None = None,
     ) -> None:
         self._name = name
         self._url = url
         self._transport = transport
         self._beta = BETA if own_beta is None else own_beta
-        self._clock = clock
         transport.make_room = self._close_oldest
         self._open: dict[UpstreamConnection, SocketReader] = {}
         # Those that wait, the oldest first: all of them, and by owner; and by the state of requests that continue their answer.
@@ -120,7 +118,7 @@ class SocketPool:
         Raises:
             UpstreamError: as `Transport.send`.
         """
-        if self._now() < self._http_until:
+        if _now() < self._http_until:
             return await by_http()
         owner = _owner_of(headers)
         request = await offload(len(body), read_request, body, owner)
@@ -173,6 +171,7 @@ class SocketPool:
         if self._expiry is not None:
             self._expiry.cancel()
             self._expiry = None
+        self._transport.make_room = None  # it refers to this pool
 
     # --- which connection
 
@@ -211,7 +210,7 @@ class SocketPool:
             del self._by_state[state]
 
     def _is_old(self, reader: SocketReader) -> bool:
-        return self._now() - reader.since >= MAX_AGE
+        return _now() - reader.since >= MAX_AGE
 
     def _close_oldest(self) -> bool:
         oldest = next(iter(self._idle), None)
@@ -239,9 +238,6 @@ class SocketPool:
         while self._idle and not next(iter(self._idle)).is_usable(MAX_IDLE_SECONDS):
             self._close_oldest()
         self._watch()
-
-    def _now(self) -> float:
-        return asyncio.get_running_loop().time() if self._clock is None else self._clock()
 
     # --- requests
 
@@ -282,9 +278,7 @@ class SocketPool:
             return await by_http()
         self._failures = 0
         answer = AnswerState(asked.request)
-        reader = SocketReader(
-            opened, self._name, owner=asked.owner, since=self._now(), answer=answer
-        )
+        reader = SocketReader(opened, self._name, owner=asked.owner, since=_now(), answer=answer)
         self._open[opened] = reader
         opened.speak(reader)
         return await self._exchange(asked, reader)
@@ -332,9 +326,13 @@ class SocketPool:
 
     def _use_http(self, seconds: float, why: str) -> None:
         self._failures = 0
-        if self._now() >= self._http_until:
+        if _now() >= self._http_until:
             logger.warning("upstream %r is asked over HTTP for %g s: %s", self._name, seconds, why)
-        self._http_until = self._now() + seconds
+        self._http_until = _now() + seconds
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def _frame_of(asked: _Asked, known: int, previous: str | None) -> bytes:
