@@ -75,7 +75,7 @@ class SocketRequest(Struct, frozen=True, kw_only=True):
     """A request for a WebSocket. `states`: the digests before its first item, and after each item.
 
     reasoning: the digest of each item of reasoning, by its index. The states do not contain reasoning.
-    is_alone: it continues something by itself, or has no list of items: it never continues a connection's response.
+    is_alone: it continues something by itself, or has no items: it never continues a connection's response.
     """
 
     members: bytes
@@ -97,7 +97,7 @@ def read_request(body: bytes, owner: bytes) -> SocketRequest | None:
         fields = as_object(body)
         if read_json(fields.get("background")) is True:
             return None
-        items = read_list(fields.get("input"))
+        items = _items(fields.get("input"))
         states, reasoning = _states(owner, fields, items or ())
     except MalformedJson:
         return None
@@ -283,6 +283,14 @@ def sse_frame(kind: str, data: bytes) -> bytes:
         data = data.replace(b"\n", b" ").replace(b"\r", b" ")
     line = b"event: %b\n" % kind.encode("ascii") if kind else b""
     return b"%bdata: %b\n\n" % (line, data)
+
+
+def _items(value: Raw | None) -> list[Raw] | None:
+    """The items of an input; a string stands for one message."""
+    text = read_text(value)
+    if text is None:
+        return read_list(value)
+    return [Raw(dumps({"role": "user", "content": text}))]
 
 
 def _states(

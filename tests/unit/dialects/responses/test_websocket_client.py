@@ -181,6 +181,12 @@ def test_a_message_as_a_string_equals_one_with_one_text() -> None:
     assert known_by(request([parts, text, OUTPUT]), answer) == 2
 
 
+def test_a_string_as_input_is_one_message() -> None:
+    asked = request("Weather?")
+    assert message(asked)["input"] == "Weather?"
+    assert known_by(request([USER, SAID, USER]), answered(asked, SAID)) == 2
+
+
 def test_arguments_are_compared_as_json() -> None:
     answer = answered(request([USER]), CALL)
     other = {**CALL, "arguments": '{"days":2,"city":"Paris"}'}
@@ -227,7 +233,7 @@ def test_the_same_input_again_is_not_a_continuation() -> None:
 
 @pytest.mark.parametrize(
     "fields",
-    [{"input": "Weather?"}, {"previous_response_id": "resp_0"}, {"conversation": "conv_1"}],
+    [{"input": None}, {"previous_response_id": "resp_0"}, {"conversation": "conv_1"}],
 )
 def test_a_request_that_stands_alone_is_sent_as_it_is(fields: Json) -> None:
     asked = request(fields.get("input", [USER]), **fields)
@@ -241,12 +247,14 @@ def test_a_request_that_stands_alone_is_sent_as_it_is(fields: Json) -> None:
 
 
 def test_an_answer_without_end_id_or_item_is_not_continued() -> None:
-    for events in (
+    completed: Json = {"type": "response.completed", "response": {"id": "r"}}
+    sequences: list[list[Json]] = [
         [{"type": "response.output_item.done", "item": SAID}],
         [{"type": "response.completed", "response": {}}],
-        [{"type": "response.output_item.done"}, {"type": "response.completed", "response": {"id": "r"}}],
+        [{"type": "response.output_item.done"}, completed],
         [{"type": "response.incomplete", "response": {"id": "r"}}],
-    ):  # fmt: skip
+    ]
+    for events in sequences:
         answer = AnswerState(request([USER]))
         for event in events:
             answer.take(str(event["type"]), json.dumps(event).encode())
@@ -267,7 +275,7 @@ def conversation(random: Random, *, thinks: bool) -> list[Json]:
 
 @given(st.integers(0, 2**32))
 def test_a_conversation_is_continued_exactly_where_it_was_left(seed: int) -> None:
-    random = Random(seed)  # noqa: S311 -- no secret
+    random = Random(seed)
     history = conversation(random, thinks=False)
     upto = random.randrange(1, len(history))
     before = random.randrange(upto + 1)
@@ -286,7 +294,7 @@ def test_a_conversation_is_continued_exactly_where_it_was_left(seed: int) -> Non
 
 @given(st.integers(0, 2**32))
 def test_any_reasoning_may_be_missing_and_none_may_differ(seed: int) -> None:
-    random = Random(seed)  # noqa: S311 -- no secret
+    random = Random(seed)
     history = conversation(random, thinks=True)
     upto = random.randrange(1, len(history))
     before = random.randrange(upto + 1)
