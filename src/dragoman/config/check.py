@@ -331,10 +331,7 @@ def _credentials(upstream: UpstreamSettings, path: str) -> Iterator[str]:
     if not is_chatgpt and upstream.auth_file is not None:
         yield f'{path}.auth_file: only the kind "chatgpt-codex" reads it; leave it out'
     if upstream.websocket and upstream.kind not in ("responses", "chatgpt-codex"):
-        yield (
-            f'{path}.websocket: only the kinds "responses" and "chatgpt-codex" are asked over WebSockets,'
-            f' this one is "{upstream.kind}"; leave it out'
-        )
+        yield f'{path}.websocket: only the kinds "responses" and "chatgpt-codex" speak it, this is "{upstream.kind}"'
     if upstream.api_key is not None and upstream.api_key_env is not None:
         yield f"{path}: expected api_key or api_key_env, got both"
     if upstream.api_key is not None and not _KEY.fullmatch(upstream.api_key):

@@ -8,6 +8,7 @@ import re
 import ssl
 from collections.abc import Coroutine, Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from msgspec import structs
@@ -20,7 +21,9 @@ from dragoman.upstream.base import CheckResult, Reply, UpstreamRequest
 from dragoman.upstream.http.connect import address_of
 from dragoman.upstream.http.headers import header_rules, request_headers, usual_lines
 from dragoman.upstream.http.transport import Transport
-from dragoman.upstream.http.websocket_pool import SocketPool
+
+if TYPE_CHECKING:
+    from dragoman.upstream.http.websocket_pool import SocketPool
 
 DIALECTS: tuple[Dialect, ...] = ("chat", "responses", "messages")
 _PATHS: Mapping[tuple[Dialect, str], str] = {
@@ -64,11 +67,15 @@ class HttpUpstream:
             for dialect, operation in _PATHS
         }
         self._transport = Transport(name, settings, _tls_context(name, settings))
-        self._sockets: SocketPool | None = None
-        if settings.websocket:
-            url = self._urls["responses", "generate"]
-            own_beta = self._rules["responses"].configured.get("openai-beta")
-            self._sockets = SocketPool(name, url, self._transport, own_beta=own_beta)
+        self._sockets = self._socket_pool() if settings.websocket else None
+
+    def _socket_pool(self) -> "SocketPool":
+        # Most upstreams need no WebSockets, and the package for them takes long to import.
+        from dragoman.upstream.http.websocket_pool import SocketPool  # noqa: PLC0415
+
+        url = self._urls["responses", "generate"]
+        own_beta = self._rules["responses"].configured.get("openai-beta")
+        return SocketPool(self.name, url, self._transport, own_beta=own_beta)
 
     def dialect_for(self, door: Dialect) -> Dialect:
         return door if door in self._dialects else self._kind
@@ -98,7 +105,7 @@ class HttpUpstream:
         return await self._transport.send("POST", url, lines, request.body)
 
     async def _send_message(
-        self, sockets: SocketPool, url: str, request: UpstreamRequest, more: Mapping[str, str]
+        self, sockets: "SocketPool", url: str, request: UpstreamRequest, more: Mapping[str, str]
     ) -> Reply:
         headers = request_headers(self._rules[request.dialect], request)
         headers.update(more)
