@@ -27,7 +27,6 @@ from dragoman.core.fields import (
     read_list,
     read_object,
     read_text,
-    replace_member,
 )
 from dragoman.dialects.responses.wire import KEEPALIVE_EVENTS, TERMINAL_EVENTS
 from dragoman.errors import MalformedJson
@@ -40,6 +39,9 @@ LIMIT_REACHED = "websocket_connection_limit_reached"
 
 MAX_REASONING = 4096
 """Items of reasoning that are remembered of one conversation, 20 bytes each; an answer after more of them is not continued."""
+
+MAX_ITEM_BYTES = 256 * 1024
+"""An answer with a larger item, such as an image, is not continued: reading the item would block the event loop too long."""
 
 _Item = Mapping[str, object]
 
@@ -65,6 +67,7 @@ _BY_NAME = "x-codex-"
 _BY_PREFIX = "x-openai-internal-codex-"
 _PREFIX = "ws_request_header_"
 _TYPE = re.compile(rb'\s*\{\s*"type"\s*:\s*"([a-zA-Z0-9_.-]+)"')
+_COLON = re.compile(rb"\s*:\s*")
 _PLAIN = re.compile(r"[a-zA-Z0-9_.-]+")
 _ITEM_DONE = "response.output_item.done"
 _COMPLETED = "response.completed"
@@ -148,6 +151,18 @@ def is_of_request(header: str) -> bool:
     return header.startswith((_BY_NAME, _BY_PREFIX))
 
 
+def _without_previous(data: bytes, previous: str) -> bytes:
+    """An event that names no previous response. It is not parsed, because the last event may have megabytes."""
+    value = dumps_text(previous)
+    at = data.find(_PREVIOUS)
+    while at >= 0:
+        colon = _COLON.match(data, at + len(_PREVIOUS))
+        if colon is not None and data.startswith(value, colon.end()):
+            return data[: colon.end()] + b"null" + data[colon.end() + len(value) :]
+        at = data.find(_PREVIOUS, at + 1)
+    return data
+
+
 class HasAnswer(Protocol):
     """Something that belongs to an answer: a connection."""
 
@@ -164,10 +179,11 @@ class AnswerState:
     response_id: set when the answer is complete.
     """
 
-    __slots__ = ("_is_alone", "_previous", "_reasoning", "_state", "response_id")
+    __slots__ = ("_id", "_is_alone", "_previous", "_reasoning", "_state", "response_id")
 
     def __init__(self, request: SocketRequest, previous: str | None = None) -> None:
         self.response_id: str | None = None
+        self._id: str | None = None
         self._is_alone = request.is_alone
         self._previous = previous
         self._state = request.states[-1]
@@ -192,15 +208,16 @@ class AnswerState:
 
         The client has not asked to continue a response, so the answer does not name one.
         """
+        is_short = len(data) <= MAX_ITEM_BYTES
         if kind == _ITEM_DONE:
-            self._take_item(read_json(read_object(data).get("item")))
-        elif kind == _COMPLETED:
+            self._take_item(read_json(read_object(data).get("item")) if is_short else None)
+            return data
+        if self._id is None and is_short:
             response = read_object(read_object(data).get("response"))
-            self.response_id = read_text(response.get("id")) or None
-        if self._previous is not None and _PREVIOUS in data and kind != _ITEM_DONE:
-            path = ("response", "previous_response_id")
-            return replace_member(data, path, b"null") or data
-        return data
+            self._id = read_text(response.get("id")) or None
+        if kind == _COMPLETED:
+            self.response_id = self._id
+        return data if self._previous is None else _without_previous(data, self._previous)
 
     def _take_item(self, item: object) -> None:
         if not isinstance(item, dict):

@@ -67,6 +67,8 @@ _SWITCHED = 101
 _NO_WEBSOCKET = frozenset((400, 404, 405, 426, 501, *range(200, 300)))
 # The account, not the connection, is why these come; the caller's retry policy knows what to do.
 _OF_ACCOUNT = frozenset((401, 402, 403, 429))
+# A proxy that forbids WebSockets answers 403, so that this status of a handshake counts as a failure.
+_OF_ACCOUNT_IN_HANDSHAKE = _OF_ACCOUNT - {403}
 # Headers of a POST that say nothing about the connection, beside those of Codex that belong to a request.
 _NOT_OF_OWNER = frozenset(
     ("x-request-id", "x-client-request-id", "accept", "accept-encoding", "content-type")
@@ -272,7 +274,7 @@ class SocketPool:
             why = f"its WebSocket's handshake was answered with status {status}"
             if status in _NO_WEBSOCKET:
                 self._use_http(HTTP_SECONDS, why)
-            elif status in _OF_ACCOUNT or not self._has_failed(why):
+            elif status in _OF_ACCOUNT_IN_HANDSHAKE or not self._has_failed(why):
                 return opened
             opened.close()
             return await by_http()

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from dragoman.dialects.responses.websocket_client import (
     LIMIT_REACHED,
+    MAX_ITEM_BYTES,
     MAX_REASONING,
     AnswerState,
     ErrorFrame,
@@ -374,6 +375,28 @@ def test_the_client_does_not_see_which_response_was_continued() -> None:
     )
     without = AnswerState(request([USER]))
     assert without.take("response.created", event) is event
+
+
+def test_what_only_looks_like_the_previous_response_stays() -> None:
+    answer = AnswerState(request([USER, SAID, USER]), "resp_0")
+    text = json.dumps('"previous_response_id":"resp_0"').encode()
+    event = b'{"response":{"a":%b,"previous_response_id":"resp_9"},"previous_response_id":1}' % text
+    assert answer.take("response.completed", event) == event
+
+
+def test_the_id_is_that_of_the_first_event_that_has_one() -> None:
+    answer = AnswerState(request([USER]))
+    answer.take("response.created", b'{"response":{"id":"resp_1"}}')
+    assert answer.state is None
+    answer.take("response.completed", b'{"response":{"x":"%b"}}' % (b"x" * MAX_ITEM_BYTES))
+    assert answer.response_id == "resp_1"
+    assert answer.state is not None
+
+
+def test_an_answer_with_a_large_item_is_not_continued() -> None:
+    image: Json = {"type": "image_generation_call", "result": "x" * (MAX_ITEM_BYTES // 2)}
+    assert answered(request([USER]), image).state is not None
+    assert answered(request([USER]), {**image, "result": "x" * MAX_ITEM_BYTES}).state is None
 
 
 @pytest.mark.parametrize(
