@@ -9,6 +9,9 @@ dialect; the script supplies the bytes.
     with ScriptedUpstream.in_thread(answer) as upstream:
         ...                                      # a blocking client; the server has a thread and a loop of its own
 
+With `websocket=True` it accepts WebSockets too (the extra `server` has the package for it). Each text message is then a request
+with the method `WEBSOCKET`, answered by the same script: each event of a server-sent stream is one text frame.
+
 Every time is `time.monotonic()`.
 """
 
@@ -28,7 +31,9 @@ from dragoman._json import as_object, dumps_document, loads
 from dragoman.sse import FrameParser
 
 __all__ = (
+    "WEBSOCKET",
     "Chunk",
+    "Handshake",
     "Pause",
     "ReceivedRequest",
     "Script",
@@ -46,6 +51,13 @@ DEFAULT_WAIT = 5.0  # seconds; bounds every wait of a test, ten times what a bus
 _POLL = 0.001
 
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER of zero seconds: closing sends RST, not FIN
+_READ = 64 * 1024
+_STREAM = "text/event-stream"
+_SWITCHING = (
+    b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n"
+    b"sec-websocket-accept: %b\r\n\r\n"
+)
+_CLOSE_FRAME = b"\x88\x02\x03\xe8"  # code 1000, a normal end: RFC 6455, section 7.4.1
 
 
 class Pause(Struct, frozen=True):
@@ -74,6 +86,10 @@ class ScriptedReply(Struct, frozen=True, kw_only=True):
     cut: close the connection after the chunks, without the end that the framing promises; `reset` does so with a TCP
         reset, which may overtake bytes that the client has not read yet.
     keep_alive: False sends `connection: close` and closes the connection.
+
+    Over a WebSocket there is neither status nor head. The events of a stream (content type `text/event-stream`) are one text
+    frame each; otherwise the body, or each chunk, is one. `raw` writes bytes past the frames, and `keep_alive=False` ends
+    with a close frame.
     """
 
     status: int = 200
@@ -131,6 +147,12 @@ class ReceivedRequest(Struct, kw_only=True):
 
 Script = Callable[[ReceivedRequest], ScriptedReply] | Sequence[ScriptedReply]
 
+WEBSOCKET = "WEBSOCKET"
+"""The method of a request that came as a message of a WebSocket."""
+
+Handshake = Callable[[ReceivedRequest], ScriptedReply | None]
+"""Decides about a WebSocket: None accepts it, a reply refuses it."""
+
 
 def sse(
     stream: bytes,
@@ -146,9 +168,7 @@ def sse(
         pieces.append(piece)
         if pause:
             pieces.append(Pause(pause))
-    return ScriptedReply(
-        content_type="text/event-stream", chunks=pieces, cut=cut, headers=headers or {}
-    )
+    return ScriptedReply(content_type=_STREAM, chunks=pieces, cut=cut, headers=headers or {})
 
 
 def json_reply(
@@ -176,10 +196,12 @@ class ScriptedUpstream:
     requests: all requests, in order of arrival.
     failures: messages about requests beyond the script (the client gets a 500 with the message), a script that
         raised, and bytes that are not HTTP (the connection is closed). Empty in a good test.
+    handshakes: the requests for WebSockets, accepted or refused. They are not in `requests`.
     connections, open_connections: how many connections were accepted, and how many of them are open.
 
     send_buffer: bytes that the system may hold for a client that does not read; small, to measure backpressure.
     tls: a server context; `url` is then https.
+    websocket: whether WebSockets are accepted, or a function that decides for each; False: their handshakes go to the script.
     """
 
     def __init__(
@@ -188,13 +210,16 @@ class ScriptedUpstream:
         *,
         tls: ssl.SSLContext | None = None,
         send_buffer: int | None = None,
+        websocket: bool | Handshake = False,
     ) -> None:
         self.requests: list[ReceivedRequest] = []
+        self.handshakes: list[ReceivedRequest] = []
         self.failures: list[str] = []
         self.connections = 0
         self.open_connections = 0
         self.port = 0
         self._script = script
+        self._websocket = websocket
         self._tls = tls
         self._send_buffer = send_buffer
         self._tasks: set[asyncio.Task[None]] = set()
@@ -212,7 +237,9 @@ class ScriptedUpstream:
         self.port = listener.getsockname()[1]
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
-            lambda: _Connection(self, self._reply_to, self._tasks), sock=listener, ssl=self._tls
+            lambda: _Connection(self, self._reply_to, self._shake_hands, self._tasks),
+            sock=listener,
+            ssl=self._tls,
         )
         return self
 
@@ -228,10 +255,15 @@ class ScriptedUpstream:
     @classmethod
     @contextmanager
     def in_thread(
-        cls, script: Script, *, tls: ssl.SSLContext | None = None, send_buffer: int | None = None
+        cls,
+        script: Script,
+        *,
+        tls: ssl.SSLContext | None = None,
+        send_buffer: int | None = None,
+        websocket: bool | Handshake = False,
     ) -> Generator[Self]:
         """The same server in a thread of its own, for blocking clients."""
-        upstream = cls(script, tls=tls, send_buffer=send_buffer)
+        upstream = cls(script, tls=tls, send_buffer=send_buffer, websocket=websocket)
         started = threading.Event()
         stop: list[Callable[[], object]] = []
 
@@ -283,6 +315,14 @@ class ScriptedUpstream:
             f"{request.method} {request.path}"
         )
 
+    def _shake_hands(self, request: ReceivedRequest) -> ScriptedReply | None:
+        """The reply to a request over HTTP; None if it opens a WebSocket."""
+        is_handshake = request.headers.get("upgrade", "").lower() == "websocket"
+        if not is_handshake or self._websocket is False:
+            return self._reply_to(request)
+        self.handshakes.append(request)
+        return None if self._websocket is True else self._websocket(request)
+
     def _fail(self, message: str) -> ScriptedReply:
         self.failures.append(message)
         return json_reply({"error": {"type": "script_failure", "message": message}}, 500)
@@ -300,12 +340,14 @@ class _Connection(asyncio.StreamReaderProtocol):
         self,
         upstream: ScriptedUpstream,
         reply_to: Callable[[ReceivedRequest], ScriptedReply],
+        shake_hands: Handshake,
         tasks: set[asyncio.Task[None]],
     ) -> None:
         self._stream = asyncio.StreamReader(limit=MAX_HEAD_BYTES)
         super().__init__(self._stream)
         self._upstream = upstream
         self._reply_to = reply_to
+        self._shake_hands = shake_hands
         self._tasks = tasks
         self._requests: list[ReceivedRequest] = []
         self._number = 0
@@ -361,15 +403,79 @@ class _Connection(asyncio.StreamReaderProtocol):
         try:
             while (request := await self._receive(writer)) is not None:
                 self._requests.append(request)
-                reply = self._reply_to(request)
+                reply = self._shake_hands(request)
+                if reply is None:
+                    await self._serve_websocket(writer, request)
+                    return
                 await self._send(writer, request, reply)
                 if reply.cut or not reply.keep_alive or _framing(reply) in ("close", "raw"):
                     if reply.cut == "reset":
-                        sock = writer.get_extra_info("socket")
-                        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+                        _reset(writer)
                     return
         except (ConnectionError, asyncio.IncompleteReadError):
             return  # the client disconnected; `closed_at` says when
+
+    async def _serve_websocket(
+        self, writer: asyncio.StreamWriter, handshake: ReceivedRequest
+    ) -> None:
+        from websockets.frames import Frame, Opcode  # noqa: PLC0415 -- a package of the extra `server`
+        from websockets.protocol import Protocol, Side  # noqa: PLC0415
+        from websockets.utils import accept_key  # noqa: PLC0415
+
+        accept = accept_key(handshake.headers["sec-websocket-key"])
+        await _flush(writer, handshake, _SWITCHING % accept.encode("ascii"))
+        handshake.finished_at = time.monotonic()
+        incoming = Protocol(Side.SERVER, max_size=None)
+        pieces: list[bytes] = []
+        while data := await self._stream.read(_READ):
+            incoming.receive_data(data)
+            writer.write(b"".join(incoming.data_to_send()))  # pongs, or the answer to a close
+            for frame in incoming.events_received():
+                if not isinstance(frame, Frame) or frame.opcode is Opcode.CLOSE:
+                    return
+                if frame.opcode in (Opcode.TEXT, Opcode.CONT):
+                    pieces.append(bytes(frame.data))
+                    if frame.fin:
+                        message, pieces = b"".join(pieces), []
+                        if not await self._answer_message(writer, handshake, message):
+                            return
+
+    async def _answer_message(
+        self, writer: asyncio.StreamWriter, handshake: ReceivedRequest, message: bytes
+    ) -> bool:
+        """Answer one message by the script. False: the connection ends."""
+        request = ReceivedRequest(
+            method=WEBSOCKET,
+            path=handshake.path,
+            query=handshake.query,
+            headers=handshake.headers,
+            body=message,
+            connection=self._number,
+            received_at=time.monotonic(),
+        )
+        self._requests.append(request)
+        reply = self._reply_to(request)
+        if reply.hold is not None:
+            await _be_silent(reply.hold)
+        parser = FrameParser() if (reply.content_type or "").startswith(_STREAM) else None
+        for chunk in (reply.body,) if reply.chunks is None else reply.chunks:
+            if not isinstance(chunk, bytes):
+                await _be_silent(chunk)
+            elif reply.framing == "raw":
+                await _flush(writer, request, chunk)
+            else:
+                found = [chunk] if parser is None else [each.data for each in parser.feed(chunk)]
+                for data in found:
+                    if data is not None and data != b"[DONE]":
+                        await _flush(writer, request, _text_frame(data))
+        if reply.cut:
+            if reply.cut == "reset":
+                _reset(writer)
+            return False
+        request.finished_at = time.monotonic()
+        if not reply.keep_alive:
+            await _flush(writer, request, _CLOSE_FRAME)
+        return reply.keep_alive
 
     async def _receive(self, writer: asyncio.StreamWriter) -> ReceivedRequest | None:
         try:
@@ -425,6 +531,17 @@ class _Connection(asyncio.StreamReaderProtocol):
             await _flush(writer, request, b"0\r\n\r\n")
         if not reply.cut:
             request.finished_at = time.monotonic()
+
+
+def _text_frame(data: bytes) -> bytes:
+    from websockets.frames import Frame, Opcode  # noqa: PLC0415
+
+    return Frame(Opcode.TEXT, data).serialize(mask=False)
+
+
+def _reset(writer: asyncio.StreamWriter) -> None:
+    sock = writer.get_extra_info("socket")
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
 
 
 async def _flush(writer: asyncio.StreamWriter, request: ReceivedRequest, data: bytes) -> None:

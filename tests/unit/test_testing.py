@@ -9,9 +9,12 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 import pytest
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import connect
 
 from dragoman.errors import MalformedJson
 from dragoman.testing import (
+    WEBSOCKET,
     Pause,
     ReceivedRequest,
     ScriptedReply,
@@ -291,3 +294,70 @@ def test_the_server_leaves_nothing_behind_when_it_stops_in_the_middle() -> None:
             await asyncio.open_connection("127.0.0.1", upstream.port)
 
     asyncio.run(run())
+
+
+# --- WebSockets ---------------------------------------------------------------------------------------------------
+
+
+def test_messages_of_a_websocket_are_answered_by_the_script() -> None:
+    replies = [
+        sse(STREAM, cut_into=3),
+        json_reply({"ok": True}),
+        ScriptedReply(chunks=[b"1", b"2"]),
+    ]
+    with ScriptedUpstream.in_thread(replies, websocket=True) as upstream:
+        with connect(f"ws://127.0.0.1:{upstream.port}/v1/x?a=b") as client:
+            client.send('{"n":1}')
+            assert [client.recv(timeout=5) for _ in range(2)] == ['{"a":1}', '{"b":2}']
+            client.send(['{"n"', ":2}"])  # in fragments
+            assert client.recv(timeout=5) == '{"ok":true}'
+            assert client.ping().wait(5)
+            client.send("{}")
+            assert [client.recv(timeout=5) for _ in range(2)] == ["1", "2"]
+        upstream.wait_until(lambda: upstream.open_connections == 0)
+    assert [(one.method, one.path, one.query) for one in upstream.requests] == [
+        (WEBSOCKET, "/v1/x", "a=b")
+    ] * 3
+    assert upstream.requests[1].json() == {"n": 2}
+    assert [one.method for one in upstream.handshakes] == ["GET"]
+    assert upstream.connections == 1
+    assert upstream.failures == []
+
+
+def test_a_websocket_is_closed_cut_or_refused_by_the_script() -> None:
+    closed = ScriptedReply(body=b"bye", keep_alive=False)
+    replies = [
+        closed,
+        ScriptedReply(chunks=[b"x"], cut=True),
+        ScriptedReply(chunks=[], cut="reset"),
+    ]
+    answers = iter([None, None, None, json_reply({}, 426)])
+    with ScriptedUpstream.in_thread(replies, websocket=lambda _: next(answers)) as upstream:
+        codes: list[int | None] = []
+        for wanted in ("bye", "x", None):
+            with connect(f"ws://127.0.0.1:{upstream.port}/") as client:
+                client.send("{}")
+                if wanted is not None:
+                    assert client.recv(timeout=5) == wanted
+                with pytest.raises(ConnectionClosed):
+                    client.recv(timeout=5)
+                codes.append(client.close_code)
+        assert codes == [1000, 1006, 1006]
+        with (
+            pytest.raises(InvalidStatus, match="426"),
+            connect(f"ws://127.0.0.1:{upstream.port}/"),
+        ):
+            pass
+    assert len(upstream.handshakes) == 4
+    assert [one.was_abandoned for one in upstream.requests] == [False, True, True]
+
+
+def test_without_websockets_a_handshake_is_an_ordinary_request() -> None:
+    with (
+        ScriptedUpstream.in_thread([json_reply({}, 405)]) as upstream,
+        pytest.raises(InvalidStatus, match="405"),
+        connect(f"ws://127.0.0.1:{upstream.port}/"),
+    ):
+        pass
+    assert [one.method for one in upstream.requests] == ["GET"]
+    assert upstream.handshakes == []

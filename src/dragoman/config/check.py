@@ -98,6 +98,8 @@ def complete(settings: Settings) -> Settings:
 
 def _filled_in(upstream: UpstreamSettings) -> UpstreamSettings:
     """The upstream with the values that its kind prescribes."""
+    if upstream.websocket:
+        upstream = structs.replace(upstream, always_stream=True)
     if upstream.kind != "chatgpt-codex":
         return upstream
     base_url = upstream.base_url or CHATGPT_CODEX_URL
@@ -328,6 +330,8 @@ def _credentials(upstream: UpstreamSettings, path: str) -> Iterator[str]:
         yield f"{path}.also: the ChatGPT Codex backend speaks Responses only; leave it out"
     if not is_chatgpt and upstream.auth_file is not None:
         yield f'{path}.auth_file: only the kind "chatgpt-codex" reads it; leave it out'
+    if upstream.websocket and upstream.kind not in ("responses", "chatgpt-codex"):
+        yield f'{path}.websocket: only the kinds "responses" and "chatgpt-codex" speak it, this is "{upstream.kind}"'
     if upstream.api_key is not None and upstream.api_key_env is not None:
         yield f"{path}: expected api_key or api_key_env, got both"
     if upstream.api_key is not None and not _KEY.fullmatch(upstream.api_key):

@@ -211,6 +211,7 @@ class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     prompted_tools: the format in which tools are put into the prompt, for models without native tools.
     output_mode: how calls reach Chat clients: also as `<use_tool>` text, or only as calls; None: decided by the kind.
     max_connections: None: as many as there are requests, which `server.max_streams` bounds.
+    websocket: ask a server that speaks Responses over WebSockets, which are kept for the next turns of a conversation.
     compaction: who summarises a conversation when a Responses client asks for it: `native`, the upstream by itself, or `gateway`,
         by an ordinary request to the upstream. None: `native` for OpenAI's own hosts.
     count_tokens: who counts the tokens of a request that is not answered: `native`, the upstream, or `estimate`, the gateway, about.
@@ -241,6 +242,7 @@ class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     idle_timeout: Seconds = 300.0
     max_connections: Count | None = None
     always_stream: bool = False
+    websocket: bool = False
     passthrough: Literal["repair", "exact"] = "repair"
     name_fallback: Literal["schema", "positional"] = "schema"
     anthropic_version: str = "2023-06-01"

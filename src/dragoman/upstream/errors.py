@@ -72,6 +72,10 @@ def not_http(name: str, cause: str) -> UpstreamError:
     return _of_kind("protocol", f"upstream {name!r} did not answer in HTTP: {cause}")
 
 
+def not_websocket(name: str, cause: str) -> UpstreamError:
+    return _of_kind("protocol", f"upstream {name!r} did not answer by WebSocket: {cause}")
+
+
 def not_followed(name: str, status: int, location: str) -> UpstreamError:
     """A status below 400 that is no answer. `location`: the header; its user, query and fragment are not quoted."""
     shown = _shown(location)

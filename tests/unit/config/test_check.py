@@ -243,6 +243,10 @@ def test_a_retry_policy_that_cannot_work_is_refused(retry: RetrySettings, line: 
             "upstreams.a.headers.Host: expected another header; the gateway sets this one for each connection",
         ),
         ({"idle_timeout": 0.0}, "upstreams.a.idle_timeout: expected more than 0, got 0.0"),
+        (
+            {"websocket": True},
+            'upstreams.a.websocket: only the kinds "responses" and "chatgpt-codex" speak it, this is "chat"',
+        ),
         ({"max_connections": 0}, "upstreams.a.max_connections: expected more than 0, got 0"),
         (
             {"losses": {"namespaces": "drop"}},

@@ -430,6 +430,15 @@ def test_passwords_in_a_bad_short_form_are_not_repeated() -> None:
     assert "hunter2" not in text
 
 
+def test_an_upstream_over_websockets_always_streams(tmp_path: Path) -> None:
+    file = tmp_path / "dragoman.toml"
+    text = '[upstreams.it]\nkind = "responses"\nbase_url = "http://127.0.0.1:1/v1"\nwebsocket = '
+    for word in ("true", "false"):
+        file.write_text(text + word, encoding="utf-8")
+        upstream = load_settings(file, {}).upstreams["it"]
+        assert upstream.websocket is upstream.always_stream is (word == "true")
+
+
 # --- the ChatGPT Codex backend and the dump ---------------------------------------------------------------------------
 
 

@@ -299,6 +299,7 @@ HARMLESS: dict[type[Struct], set[str]] = {
         *("kind", "also", "api_key", "children", "held_ttl", "held_max", "headers", "query"),
         "limits_interval",
         *("connect_timeout", "first_byte_timeout", "idle_timeout", "max_connections", "always_stream"),
+        "websocket",
         *("passthrough", "name_fallback", "anthropic_version", "text_calls", "prompted_tools"),
         *("output_mode", "compaction", "count_tokens", "keeps_responses", "limits", "models", "losses"),
     },

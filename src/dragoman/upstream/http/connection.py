@@ -7,11 +7,14 @@ module knows neither addresses nor pools (`transport.py`) nor what a header mean
 
 An answer goes through HEAD, BODY and DONE; FAILED may follow HEAD or BODY. Bytes that arrive after DONE, or without a
 request, belong to no answer: the connection is not used again.
+
+After the answer 101 another parser may take the place of httptools' (`speak`): then requests and answers are messages of a
+WebSocket (`websocket.py`), and all the rest stays as it is.
 """
 
 import asyncio
 from enum import Enum, auto
-from typing import cast
+from typing import Protocol, cast
 
 import httptools
 
@@ -25,6 +28,8 @@ HIGH_WATER = 128 * 1024
 MAX_HEAD_BYTES = 256 * 1024
 # A small body is copied behind its head: one write costs less than two.
 MAX_COPY = 64 * 1024
+# Bytes that a server has not read; above this size it gets no pongs, which it would not read either.
+MAX_UNREAD = 64 * 1024
 # Event loops count time in milliseconds and may wake a little early.
 CLOCK_GRAIN = 0.002
 
@@ -51,6 +56,16 @@ _IDLE, _HEAD, _BODY, _DONE, _FAILED = _State
 _ANSWERING = (_HEAD, _BODY)
 
 
+class Parser(Protocol):
+    """What reads the bytes of a server: it calls the connection's `on_…` methods, as httptools' parser does."""
+
+    def feed_data(self, data: bytes, /) -> None: ...
+
+    def get_status_code(self) -> int: ...
+
+    def should_keep_alive(self) -> bool: ...
+
+
 class UpstreamConnection(asyncio.Protocol):
     """`name`: the upstream's name, for messages. Times are in seconds."""
 
@@ -62,6 +77,7 @@ class UpstreamConnection(asyncio.Protocol):
         "_held",
         "_idle_timeout",
         "_is_paused",
+        "_is_switched",
         "_limit",
         "_loop",
         "_may_be_kept",
@@ -69,6 +85,7 @@ class UpstreamConnection(asyncio.Protocol):
         "_overhead",
         "_parser",
         "_pieces",
+        "_rest",
         "_state",
         "_take",
         "_timer",
@@ -104,6 +121,8 @@ class UpstreamConnection(asyncio.Protocol):
         self._whole = 0  # the number of pieces when the answer ended
         self._held = 0
         self._is_paused = False
+        self._is_switched = False  # to another protocol
+        self._rest = b""  # what came behind the answer 101
         self._error: UpstreamError | None = None
         self._waiter: asyncio.Future[bool] | None = None
         self._waiting_since = 0.0
@@ -112,7 +131,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._take: Take | None = None
         # The parser calls this function for each chunk, and events are chunks: a method of ours would cost more.
         self.on_body = self._pieces.append
-        self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
+        self._parser: Parser | None = httptools.HttpResponseParser(self)
 
     # --- called by the pool
 
@@ -155,6 +174,18 @@ class UpstreamConnection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def speak(self, parser: Parser) -> None:
+        """Go on in another protocol, after the answer 101. `parser` reads all that comes from now on, also without a request."""
+        rest, self._rest = self._rest, b""
+        self._parser = parser
+        self._is_switched = True
+        self._state = _IDLE
+        self.headers = {}
+        self.idle_since = self._loop.time()
+        self._resume()
+        if rest:
+            parser.feed_data(rest)
+
     def detach(self) -> asyncio.Transport:
         """Give the transport to another protocol; this object is of no further use."""
         if self._timer is not None:
@@ -164,6 +195,16 @@ class UpstreamConnection(asyncio.Protocol):
         return self._transport
 
     # --- called by an exchange
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether nothing of the answer to a request has come yet."""
+        return self._state is _HEAD
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether an answer has begun and not ended."""
+        return self._state is _BODY
 
     async def ask(self, head: bytes, body: bytes) -> None:
         """Write a request and return when the head of its answer is known.
@@ -244,6 +285,16 @@ class UpstreamConnection(asyncio.Protocol):
             self._resume()
         return taken
 
+    def write(self, data: bytes) -> None:
+        """Write bytes that are no request, such as a pong, unless the server does not read what was written before."""
+        transport = self._transport
+        if (
+            transport is not None
+            and not transport.is_closing()
+            and transport.get_write_buffer_size() <= MAX_UNREAD
+        ):
+            transport.write(data)
+
     def _wait(self, limit: float) -> asyncio.Future[bool]:
         """Wait for the next event of the connection; False if `take` wants no more.
 
@@ -268,11 +319,12 @@ class UpstreamConnection(asyncio.Protocol):
         if self._loop.time() < due - CLOCK_GRAIN:
             self._timer = self._loop.call_at(due, self._look_at_clock)
         elif self._state is _HEAD:
-            self._fail(errors.no_answer(self._name, self._limit))
+            self.fail(errors.no_answer(self._name, self._limit))
         else:
-            self._fail(errors.gone_silent(self._name, self._limit))
+            self.fail(errors.gone_silent(self._name, self._limit))
 
-    def _fail(self, error: UpstreamError) -> None:
+    def fail(self, error: UpstreamError) -> None:
+        """End the connection, and with it the answer that it carries."""
         self._state = _FAILED
         self._error = error
         self.abort()
@@ -300,7 +352,7 @@ class UpstreamConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         parser = self._parser
         if parser is None or self._state not in _ANSWERING:
-            self._refuse_data()
+            self._take_between(data)
             return
         self.has_received = True
         held = len(self._pieces)
@@ -308,14 +360,15 @@ class UpstreamConnection(asyncio.Protocol):
             parser.feed_data(data)
         except _PARSER_FAILURES as error:
             if self._state is not _DONE:
-                self._fail(errors.not_http(self._name, str(error)))
+                self.fail(errors.not_http(self._name, str(error)))
                 return
             self._may_be_kept = False
+            self._rest = _behind(error, data)
         take = self._take
         pieces = self._pieces
         if len(pieces) > held:
             self._overhead = 0
-        elif self._state in _ANSWERING and not self._has_room_for(len(data)):
+        elif self._state in _ANSWERING and not (self._is_switched or self._has_room_for(len(data))):
             return
         if take is None:
             self._keep(data)
@@ -352,10 +405,17 @@ class UpstreamConnection(asyncio.Protocol):
             if self._state is _HEAD
             else f"over {MAX_HEAD_BYTES} bytes of trailers or chunk extensions"
         )
-        self._fail(errors.not_http(self._name, what))
+        self.fail(errors.not_http(self._name, what))
         return False
 
-    def _refuse_data(self) -> None:
+    def _take_between(self, data: bytes) -> None:
+        """Handle bytes that come while no answer is awaited."""
+        if self._parser is not None and self._is_switched:
+            self._parser.feed_data(data)
+        else:
+            self.refuse_data()
+
+    def refuse_data(self) -> None:
         """Handle bytes that belong to no answer."""
         self._may_be_kept = False
         if self._state is _IDLE:
@@ -370,15 +430,15 @@ class UpstreamConnection(asyncio.Protocol):
         cause = "the connection was closed" if exc is None else exc
         if self._state is _HEAD:
             if self.has_received:
-                self._fail(errors.cut_short(self._name, cause))
+                self.fail(errors.cut_short(self._name, cause))
             else:
-                self._fail(errors.gone_without_answer(self._name))
+                self.fail(errors.gone_without_answer(self._name))
         elif self._state is _BODY:
             if self._ends_with_connection and exc is None:
                 self._state = _DONE
                 self._wake()
             else:
-                self._fail(errors.cut_short(self._name, cause))
+                self.fail(errors.cut_short(self._name, cause))
 
     # --- called by the parser
 
@@ -405,11 +465,15 @@ class UpstreamConnection(asyncio.Protocol):
         self._fields.clear()
         self.status = status
         self.headers = headers
-        self._ends_with_connection = "content-length" not in headers and not _is_chunked(
-            headers.get("transfer-encoding", "")
+        self._ends_with_connection = (
+            not self._is_switched
+            and "content-length" not in headers
+            and not _is_chunked(headers.get("transfer-encoding", ""))
         )
-        # What follows a 101 is in another protocol.
-        self._state = _DONE if status == _SWITCHING else _BODY
+        self._state = _BODY
+        if status == _SWITCHING:  # what follows is in another protocol, and waits for its parser
+            self._state = _DONE
+            self._pause()
 
     def on_message_complete(self) -> None:
         if self._state is _BODY and self._parser is not None:
@@ -421,6 +485,12 @@ class UpstreamConnection(asyncio.Protocol):
 def _is_chunked(transfer_encoding: str) -> bool:
     """Whether the body is chunked: the last encoding is `chunked`, in any letter case (RFC 9112, sections 6.3 and 7)."""
     return transfer_encoding.rpartition(",")[2].strip(" \t").lower() == "chunked"
+
+
+def _behind(error: Exception, data: bytes) -> bytes:
+    """What follows the answer 101 in a read: the exception says where another protocol begins."""
+    is_switching = isinstance(error, httptools.HttpParserUpgrade)
+    return data[int(str(error)) :] if is_switching else b""
 
 
 def _name(raw: bytes) -> str:

@@ -8,8 +8,9 @@ import asyncio
 import ssl
 import zlib
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from typing import Protocol
 from urllib.parse import urlsplit
 
 from dragoman.config.settings import UpstreamSettings
@@ -44,6 +45,8 @@ class Transport:
         self._open: set[UpstreamConnection] = set()
         self._dialing = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
+        self.make_room: Callable[[], bool] | None = None
+        """Closes a connection that `upgrade` returned and that is not in use; False if there is none."""
 
     def lines(self, headers: Mapping[str, str]) -> str:
         """The header lines of a request.
@@ -75,14 +78,35 @@ class Transport:
                 raise
         finally:
             if not is_answered:  # the attempt failed, or the client left
-                self._drop(connection)
+                self.drop(connection)
         if is_answered:
             return HttpReply(self, connection, self._name)
         return await self._ask_anew(head, body)
 
+    async def upgrade(self, url: str, lines: str) -> UpstreamConnection:
+        """Ask the server on a new connection to switch to another protocol; return the connection when its answer is there.
+
+        The caller looks at `status`, and ends with `drop`, or with `give_back` if the connection still speaks HTTP.
+
+        Raises:
+            UpstreamError: kind `upstream`, `timeout`, `truncated` or `protocol`.
+        """
+        head = self._encoded(f"{self._start('GET', url)}\r\n{lines}\r\n")
+        connection = await self._obtain()
+        limit = self._settings.connect_timeout
+        with ExitStack() as undo:
+            undo.callback(self.drop, connection)
+            try:
+                async with asyncio.timeout(limit):
+                    await connection.ask(head, b"")
+            except TimeoutError as error:
+                raise errors.no_connection(self._name, limit) from error
+            undo.pop_all()
+        return connection
+
     async def close(self) -> None:
         for connection in tuple(self._open):
-            self._drop(connection)
+            self.drop(connection)
         self._resting.clear()
         await asyncio.sleep(0)  # the loop closes aborted sockets in its next round
 
@@ -91,20 +115,20 @@ class Transport:
         if connection not in self._open:
             return
         if not connection.rest():
-            self._drop(connection)
+            self.drop(connection)
             return
         self._resting.append(connection)
         # The oldest connections are at the front.
         while self._resting[0].idle_since < connection.idle_since - MAX_REST_SECONDS:
-            self._drop(self._resting.pop(0))
+            self.drop(self._resting.pop(0))
         if self._waiting:
-            self._call_next()
+            self.call_next()
 
     async def _ask_anew(self, head: bytes, body: bytes) -> "HttpReply":
         """Send a request again after a stale connection. That one's place is free, so a new connection is opened."""
         connection = await self._obtain()
         with ExitStack() as undo:
-            undo.callback(self._drop, connection)
+            undo.callback(self.drop, connection)
             await connection.ask(head, body)
             undo.pop_all()
         return HttpReply(self, connection, self._name)
@@ -114,7 +138,7 @@ class Transport:
             connection = self._resting.pop()
             if connection.is_usable(MAX_REST_SECONDS):
                 return connection
-            self._drop(connection)
+            self.drop(connection)
         return None
 
     async def _obtain(self) -> UpstreamConnection:
@@ -125,6 +149,8 @@ class Transport:
         try:
             async with asyncio.timeout(limit):
                 while most is not None and len(self._open) + self._dialing >= most:
+                    if self._close_unused():
+                        continue
                     is_waiting = True
                     await self._wait_for_place()
                     kept = self._take_resting()
@@ -143,9 +169,16 @@ class Transport:
             connection = await self._dialer.dial()
         finally:
             self._dialing -= 1
-            self._call_next()
+            self.call_next()
         self._open.add(connection)
         return connection
+
+    def _close_unused(self) -> bool:
+        """Close a connection that is not in use, to make room for another; False if each is in use."""
+        if self._resting:
+            self.drop(self._resting.pop(0))
+            return True
+        return self.make_room is not None and self.make_room()
 
     async def _wait_for_place(self) -> None:
         place = asyncio.get_running_loop().create_future()
@@ -156,23 +189,27 @@ class Transport:
             if place in self._waiting:
                 self._waiting.remove(place)
 
-    def _call_next(self) -> None:
+    def call_next(self) -> None:
+        """Let a request that waits for a connection look again: there may be room now."""
         while self._waiting:
             place = self._waiting.popleft()
             if not place.done():
                 place.set_result(None)
                 return
 
-    def _drop(self, connection: UpstreamConnection) -> None:
+    def drop(self, connection: UpstreamConnection) -> None:
+        """Close a connection at once."""
         self._open.discard(connection)
         connection.abort()
-        self._call_next()
+        self.call_next()
 
     def _head(self, method: str, url: str, lines: str, body: bytes) -> bytes:
         start = self._starts.get((method, url))
         if start is None:
             start = self._starts[method, url] = self._start(method, url)
-        text = f"{start}\r\ncontent-length: {len(body)}\r\n{lines}\r\n"
+        return self._encoded(f"{start}\r\ncontent-length: {len(body)}\r\n{lines}\r\n")
+
+    def _encoded(self, text: str) -> bytes:
         try:
             return text.encode("latin-1")
         except UnicodeEncodeError as error:
@@ -235,15 +272,21 @@ class Inflater:
             return self._machine.decompress(data, MAX_PIECE)
 
 
+class Pool(Protocol):
+    """Where a connection goes when its answer was read."""
+
+    def give_back(self, connection: UpstreamConnection) -> None: ...
+
+
 class HttpReply(Reply):
     """An answer on its connection, until it is closed; later events of the connection belong to another answer."""
 
-    __slots__ = ("_connection", "_inflater", "_name", "_transport", "headers", "status")
+    __slots__ = ("_connection", "_inflater", "_name", "_pool", "headers", "status")
 
-    def __init__(self, transport: Transport, connection: UpstreamConnection, name: str) -> None:
+    def __init__(self, pool: Pool, connection: UpstreamConnection, name: str) -> None:
         self.status = connection.status
         self.headers = connection.headers
-        self._transport = transport
+        self._pool = pool
         self._connection: UpstreamConnection | None = connection
         self._name = name
         encoding = connection.headers.get("content-encoding", "").strip().lower()
@@ -279,7 +322,7 @@ class HttpReply(Reply):
     def close(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            self._transport.give_back(connection)
+            self._pool.give_back(connection)
 
     async def _read_inflated(self, connection: UpstreamConnection, inflater: Inflater) -> bytes:
         try:

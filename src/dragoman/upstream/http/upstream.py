@@ -7,7 +7,11 @@ is worth another attempt (`retry.py`), nor sockets (`transport.py`).
 import re
 import ssl
 from collections.abc import Coroutine, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from msgspec import structs
 
 from dragoman.config.secrets import hidden_from_clients
 from dragoman.config.settings import UpstreamSettings
@@ -17,6 +21,9 @@ from dragoman.upstream.base import MODELS, CheckResult, Reply, UpstreamRequest, 
 from dragoman.upstream.http.connect import address_of
 from dragoman.upstream.http.headers import header_rules, request_headers, usual_lines
 from dragoman.upstream.http.transport import Transport
+
+if TYPE_CHECKING:
+    from dragoman.upstream.http.websocket_pool import SocketPool
 
 DIALECTS: tuple[Dialect, ...] = ("chat", "responses", "messages")
 _PATHS: Mapping[tuple[Dialect, str], str] = {
@@ -59,6 +66,15 @@ class HttpUpstream:
             for dialect, operation in _PATHS
         }
         self._transport = Transport(name, settings, _tls_context(name, settings))
+        self._sockets = self._socket_pool() if settings.websocket else None
+
+    def _socket_pool(self) -> "SocketPool":
+        # Most upstreams need no WebSockets, and the package for them takes long to import.
+        from dragoman.upstream.http.websocket_pool import SocketPool  # noqa: PLC0415
+
+        url = self._urls["responses", "generate"]
+        own_beta = self._rules["responses"].configured.get("openai-beta")
+        return SocketPool(self.name, url, self._transport, own_beta=own_beta)
 
     def dialect_for(self, door: Dialect) -> Dialect:
         return door if door in self._dialects else self._kind
@@ -68,6 +84,8 @@ class HttpUpstream:
     ) -> Coroutine[object, object, Reply]:
         """As `Upstream.send`. `more`: headers of this request only; they win over all others."""
         url = self._urls.get((request.dialect, request.operation))
+        if self._sockets is not None and url is not None and _may_be_message(request):
+            return self._send_message(self._sockets, url, request, more or {})
         lines = None if more else usual_lines(self._rules[request.dialect], request)
         if url is None or lines is None:
             return self._send_unusual(request, url, more or {})
@@ -88,6 +106,15 @@ class HttpUpstream:
         lines = self._transport.lines(headers)
         return await self._transport.send(method, url, lines, request.body)
 
+    async def _send_message(
+        self, sockets: "SocketPool", url: str, request: UpstreamRequest, more: Mapping[str, str]
+    ) -> Reply:
+        headers = request_headers(self._rules[request.dialect], request)
+        headers.update(more)
+        lines = self._transport.lines(headers)
+        by_http = partial(self._transport.send, "POST", url, lines, request.body)
+        return await sockets.send(request.body, headers, by_http)
+
     async def check(self, more: Mapping[str, str] | None = None) -> CheckResult:
         """Ask for the list of models: the cheapest request that shows whether the address and the key work."""
         try:
@@ -99,10 +126,21 @@ class HttpUpstream:
         except UpstreamError as error:
             return CheckResult(ok=False, status=None, detail=error.whole)
         brings_key = self._settings.api_key == "client"
-        return _judge(reply.status, excerpt, brings_key=brings_key)
+        found = _judge(reply.status, excerpt, brings_key=brings_key)
+        if self._sockets is None or not found.ok:
+            return found
+        opened = await self._sockets.check(headers)
+        return structs.replace(found, detail=f"{found.detail}; {opened}")
 
     async def close(self) -> None:
+        if self._sockets is not None:
+            self._sockets.close()
         await self._transport.close()
+
+
+def _may_be_message(request: UpstreamRequest) -> bool:
+    """Whether a WebSocket can carry a request: it carries responses, and streams all of them."""
+    return request.stream and request.dialect == "responses" and request.operation == "generate"
 
 
 def url_for(name: str, settings: UpstreamSettings, dialect: Dialect, operation: str) -> str:

@@ -19,6 +19,7 @@ from dragoman.upstream.http.connect import ServerAddress, address_of
 from dragoman.upstream.http.upstream import HttpUpstream
 from loops import LOOPS, play
 from ports import free_port
+from socket_scene import AGAIN, SOCKET, sent, turns
 
 TLS = Path(__file__).parent / "tls"
 STREAM = b"data: {}\n\n" * 1000
@@ -187,6 +188,27 @@ def test_a_tls_server_is_reached_through_a_proxy(loop: str) -> None:
         assert b"proxy-authorization: Basic " in head
         assert b"sk-secret" not in head
         assert {received.connection for received in server.requests} == {0}
+
+    play(loop, main())
+
+
+def test_a_websocket_over_tls_goes_through_a_proxy(loop: str) -> None:
+    async def main() -> None:
+        tunnel = Tunnel()
+        async with (
+            ScriptedUpstream([sse(AGAIN)] * 2, tls=server_context(), websocket=True) as server,
+            tunnel as proxy,
+        ):
+            settings = structs.replace(
+                SOCKET, base_url=server.url, ca_file=str(TLS / "ca.pem"), proxy=proxy
+            )
+            upstream = HttpUpstream("local", settings, key="sk-secret")
+            await turns(upstream, 2)
+            await upstream.close()
+            await server.until(lambda: server.open_connections == 0)
+            await server.until(lambda: len(asyncio.all_tasks()) == 1)
+        assert len(tunnel.heads) == 1
+        assert sent(server) == [(0, None, 1), (0, "resp_again", 1)]
 
     play(loop, main())
 
