@@ -292,6 +292,8 @@ class StoreSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     max_bytes: of everything stored; beyond it, the records that expire first are deleted first.
     max_record_bytes: of one stored request or answer, compressed. A request may have 64 MiB.
     pool_size: connections to PostgreSQL per worker process. Servers allow a hundred in all by default.
+    lease: seconds after which a running response counts as failed if its gateway has died. Renewed every third of a lease,
+        it survives two failed renewals.
     """
 
     url: str = "sqlite:"
@@ -300,6 +302,7 @@ class StoreSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     max_bytes: Count = 4 * 1024 * 1024 * 1024
     max_record_bytes: Count = 128 * 1024 * 1024
     pool_size: Count = 8
+    lease: Seconds = 60.0
 
     def __repr__(self) -> str:
         """Without the address, which may hold a password: tracebacks show this text."""

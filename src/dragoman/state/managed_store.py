@@ -24,7 +24,7 @@ from dragoman.errors import (
     StoreUnavailable,
 )
 from dragoman.model.request import Request
-from dragoman.store.contract import LEASE_SECONDS, Key, Store
+from dragoman.store.contract import Key, Store
 from dragoman.store.engine_store import open_store
 from dragoman.store.records import Swept
 
@@ -225,7 +225,7 @@ class ManagedStore:
             for each in tuple(self.running):
                 if not each.is_begun and each.since < now - BEGIN_SECONDS:
                     each.begin_soon()
-            if now - renewed >= LEASE_SECONDS / 3:
+            if now - renewed >= self.settings.lease / 3:
                 renewed = looked = now
                 self.spawn(self._lose("renew", lambda store, keys: store.renew(keys)))
             elif now - looked >= LOOK_SECONDS:

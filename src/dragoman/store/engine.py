@@ -102,6 +102,12 @@ def is_over(row: Row) -> bool:
     return row.status == "cancelled"
 
 
+def check_running(row: Row) -> None:
+    """Raises StoreConflict: the response has ended, or was cancelled."""
+    if row.status != "in_progress":
+        raise _ended_before(row.id, row.status)
+
+
 def claim_result(head: StoredHead, by: str) -> ClaimResult:
     if head.status == "in_progress":
         return "running"
@@ -197,6 +203,14 @@ class RowEnd(Struct, frozen=True, gc=False, kw_only=True):
         return len(self.answer) + len(self.body) + len(self.stream or b"")
 
 
+class Piece(Struct, frozen=True, gc=False):
+    """A packed piece of the stream of a running response: the bytes from `place` up to `until`."""
+
+    place: int
+    until: int
+    data: bytes
+
+
 Entry = Callable[[], StoredContent]
 """Makes the row to insert. Called at the insert, because making many together is faster. The engine sets the expiry. Raises StoreError."""
 
@@ -211,8 +225,16 @@ class StoreEngine(Protocol):
         """`ttl`: how long the row lives from `now` on. Raises StoreConflict, and whatever `entry` raises."""
         ...
 
+    async def append(self, key: Key, piece: Piece, body: bytes | None, now: float) -> None:
+        """Add a piece, or replace the one in its place. `body`: None: unchanged. Raises StoreMissing, StoreConflict."""
+        ...
+
+    async def pieces(self, key: Key, start: int, now: float) -> tuple[Row, list[Piece]] | None:
+        """Return the pieces that end after `start`, in their order."""
+        ...
+
     async def finish(self, key: Key, over: RowEnd, now: float) -> Status:
-        """Raises StoreMissing, StoreConflict."""
+        """Also removes the pieces. Raises StoreMissing, StoreConflict."""
         ...
 
     async def renew(self, running: Collection[Key], until: float, now: float) -> frozenset[Key]: ...

@@ -97,6 +97,13 @@ class Stored(Struct, frozen=True):
     stream: bytes | None = None
 
 
+class Progress(Struct, frozen=True):
+    """A response, and the part of its stream that was asked for, as far as it was appended while it ran."""
+
+    head: StoredHead
+    sent: bytes
+
+
 class Link(Struct, frozen=True):
     """A response's part of its conversation. `parts`: the model's parts; None while it runs, and if it never ended."""
 
