@@ -1,7 +1,8 @@
 """The store of a gateway: opens it on first use, maintains it while it is open, and reports its problems.
 
 A gateway keeps working when its store fails: callers get the reason, and the next call tries again. Background tasks
-begin the responses that have run for a while, renew the leases of all running responses, and sweep. Every worker process
+begin the responses that have run for a while, append what was sent of background responses, renew the leases of all
+running responses, and sweep. Every worker process
 of every node may sweep: PostgreSQL gives each sweeper different rows, and SQLite's file lets in one sweeper at a time.
 """
 
@@ -63,7 +64,7 @@ SWEEP_PAUSE_SECONDS = 0.05
 """Between the batches of one sweep, so that other operations get their turn."""
 
 # Operations that only read. Their success does not prove that the store works: a full disk can be read, not written.
-_READS = frozenset({"chain", "get_seals", "head", "items", "look", "ping", "read"})
+_READS = frozenset({"chain", "get_seals", "head", "items", "look", "ping", "progress", "read"})
 
 
 class ManagedStore:
@@ -225,6 +226,7 @@ class ManagedStore:
             for each in tuple(self.running):
                 if not each.is_begun and each.since < now - BEGIN_SECONDS:
                     each.begin_soon()
+                each.append_soon(now)
             if now - renewed >= self.settings.lease / 3:
                 renewed = looked = now
                 self.spawn(self._lose("renew", lambda store, keys: store.renew(keys)))

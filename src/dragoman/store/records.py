@@ -29,6 +29,7 @@ class Draft(Struct, frozen=True, kw_only=True):
     claims: it continues its parent by a claim that it holds (`submit_tool_outputs`); otherwise by a branch.
     only_waiting: its client wants nothing stored, but was asked to submit the outputs of calls. It is stored only if it waits
         for them, for a short time (`contract.WAITING_SECONDS`).
+    background: it goes on without its client: it is begun before anything is sent, and others may follow it.
     body: the response object as sent at the beginning, for a GET before the end.
     """
 
@@ -42,6 +43,7 @@ class Draft(Struct, frozen=True, kw_only=True):
     inherits: bool = False
     claims: bool = False
     only_waiting: bool = False
+    background: bool = False
     body: bytes = b""
 
 

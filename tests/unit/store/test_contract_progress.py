@@ -1,6 +1,7 @@
 """The stream of a response that runs, as other nodes see it: on every engine."""
 
 import asyncio
+from collections.abc import Awaitable
 from random import Random
 
 import pytest
@@ -216,16 +217,21 @@ def test_a_rival_on_another_node_leaves_nothing_half_done(lasting: Bench, rival:
                     await one.append(OWNER, name, 0, b"one")
                     return await one.finish(OWNER, name, ending(stream=b"one"))
 
-                first, second = (write(), remove(OWNER, name))
-                if number % 2:
-                    results = await asyncio.gather(second, first, return_exceptions=True)
-                    results.reverse()
-                else:
-                    results = await asyncio.gather(first, second, return_exceptions=True)
-                written, removed = results
+                async with asyncio.TaskGroup() as group:
+                    work = [_outcome(write()), _outcome(remove(OWNER, name))]
+                    order = (1, 0) if number % 2 else (0, 1)
+                    tasks = {each: group.create_task(work[each]) for each in order}
+                written, removed = tasks[0].result(), tasks[1].result()
                 await _check_rivals(two, name, written, removed, rival)
 
     bounded(main())
+
+
+async def _outcome(work: Awaitable[object]) -> object:
+    try:
+        return await work
+    except StoreError as error:
+        return error
 
 
 async def _check_rivals(
