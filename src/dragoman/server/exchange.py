@@ -382,14 +382,17 @@ class Exchange:
         """Store the response as queued, and report that to the exchange that has the client.
 
         Raises:
-            StoreError
+            RequestRefused, StoreError
         """
         keeper = self._keeper
         key = None if keeper is None else keeper.key
         if keeper is None or key is None:
             raise AssertionError("a background response is stored")
         gateway = self._gateway
-        gateway.upstreams.targets(self._door.dialect, self.record.model)  # refuses unknown models
+        # Refuse what can be refused at once: an unknown model, or a response that neither side knows.
+        target = gateway.upstreams.targets(self._door.dialect, self.record.model)[0]
+        if self._continuation is not None and self._request is not None:
+            knows_previous(self._continuation, self._request.request, target)
         body, opening = queue_response(self._queued_context(keeper))
         await keeper.queue(body, opening)
         limit = gateway.settings.server.background_max_seconds
