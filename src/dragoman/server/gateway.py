@@ -211,7 +211,7 @@ class Gateway:
         for task in late:
             task.cancel()
         if late:
-            await asyncio.wait(late)
+            await asyncio.wait(late, timeout=_STORE_SECONDS)
 
     async def close(self) -> None:
         """End the sweeper and close the upstreams' connections."""

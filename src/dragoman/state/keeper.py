@@ -458,7 +458,8 @@ class Keeper:
                     "store", lambda store: self._write(store, end, ending)
                 )
             except StoreUnavailable:
-                if not self._draft.background or time.monotonic() >= until:
+                is_late = time.monotonic() >= until or self._managed.is_closed
+                if not self._draft.background or is_late:
                     raise
             await asyncio.sleep(RETRY_SECONDS)
 

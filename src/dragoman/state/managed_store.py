@@ -93,7 +93,7 @@ class ManagedStore:
         self._opening: asyncio.Task[Store] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._maintenance: list[asyncio.Task[None]] = []
-        self._is_closed = False
+        self.is_closed = False
 
     @property
     def is_on(self) -> bool:
@@ -171,7 +171,7 @@ class ManagedStore:
 
     async def close(self) -> None:
         """Wait up to five seconds for spawned tasks, then close the store."""
-        self._is_closed = True
+        self.is_closed = True
         tending = [*self._maintenance, *([] if self._recovering is None else [self._recovering])]
         for task in tending:
             task.cancel()
@@ -192,7 +192,7 @@ class ManagedStore:
 
     async def _opened(self) -> Store:
         """Return the open store. All callers during one opening wait for the same attempt."""
-        if self._is_closed:
+        if self.is_closed:
             raise StoreUnavailable("expected an open store, the gateway is shutting down")
         if self._opening is None or self._opening.done():
             self._opening = asyncio.get_running_loop().create_task(self._open())
@@ -268,7 +268,7 @@ class ManagedStore:
 
     def report_problem(self, error: StoreError) -> None:
         """Record and log that the store fails, and try it from time to time until it works."""
-        if self._is_closed:
+        if self.is_closed:
             return
         now = time.monotonic()
         reported, when = self._reported
