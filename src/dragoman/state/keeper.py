@@ -276,7 +276,7 @@ class Keeper:
         try:
             is_cancelled = await self._store(end, buffer if is_whole else None)
         except StoreError as error:
-            if self._draft.background:
+            if self._draft.background and not isinstance(error, StoreConflict):
                 await self._store_failure(_unstored(error))
             return self._fail(end, last, _unstored(error))
         if is_cancelled and end.status != "failed":
@@ -441,6 +441,7 @@ class Keeper:
             open_calls=end.open_calls,
             upstream=self._upstream,
             family=self._family,
+            needs_lease=self._draft.background,
         )
         self.is_ending = True
         try:
@@ -481,7 +482,7 @@ class Keeper:
                 raise
             # The owner has deleted the response meanwhile: nothing is stored.
         except StoreConflict:
-            if not self._draft.claims:
+            if not (self._draft.claims or self._draft.background):
                 return await self._meet(store, draft, ending)
             # A write that was stopped may have happened after the check above.
             if not await _is_stored(store, (owner, response_id), ending):

@@ -27,7 +27,7 @@ from dragoman.errors import (
 from dragoman.model.request import Request
 from dragoman.store.contract import Key, Store
 from dragoman.store.engine_store import open_store
-from dragoman.store.records import Swept
+from dragoman.store.records import Status, Swept
 
 if TYPE_CHECKING:
     from dragoman.state.keeper import Keeper
@@ -237,7 +237,7 @@ class ManagedStore:
     async def _lose(
         self, name: str, find: Callable[[Store, list[Key]], Awaitable[frozenset[Key]]]
     ) -> None:
-        """Stop the keepers whose responses were cancelled or deleted in the store."""
+        """Stop the keepers whose responses were cancelled or deleted in the store, and background responses without a lease."""
         begun: dict[Key, list[Keeper]] = {}
         for each in self.running:
             if each.is_begun and each.key is not None:
@@ -248,8 +248,9 @@ class ManagedStore:
             return
         with suppress(StoreError):
             for key in await self.call(name, lambda store: find(store, [*begun])):
-                if await self.call("head", partial(_is_cancelled, key)):
-                    for each in begun[key]:
+                status = await self.call("head", partial(_status, key))
+                for each in begun[key]:
+                    if status == "cancelled" or (status == "failed" and each.is_background):
                         each.lose()
 
     def _swept(self, swept: Swept) -> None:
@@ -299,12 +300,12 @@ async def _ping(store: Store) -> None:
     await store.ping()
 
 
-async def _is_cancelled(key: Key, store: Store) -> bool:
-    """Whether a response that no longer runs was cancelled or deleted. Otherwise it ended, or another response with its id did."""
+async def _status(key: Key, store: Store) -> Status:
+    """The status of a response that no longer runs; a deleted one is cancelled too. Or of another response with its id."""
     try:
-        return (await store.head(*key)).status == "cancelled"
+        return (await store.head(*key)).status
     except StoreMissing:
-        return True
+        return "cancelled"
 
 
 async def _try(store: Store) -> None:

@@ -26,7 +26,8 @@ died: another response may take it. Branches by `previous_response_id` take no c
 **Leases.** A running response has a lease too. A node calls `renew` for all its running responses every third of a
 lease; `renew` extends their leases and claims, and returns the responses that no longer run (cancelled or deleted,
 perhaps on another node). `lost` only returns those, and is called more often. A lease lasts as long as the setting
-`store.lease` says, unless the caller says otherwise. A response that never ended keeps what was appended.
+`store.lease` says, unless the caller says otherwise. A lease that has lapsed is not renewed: others may have seen that the
+response has failed. A response that never ended keeps what was appended.
 
 **Expiry.** A response lives `ttl` seconds from being stored, and at most `WAITING_SECONDS` if it is `only_waiting`. A response that continues it keeps all its ancestors alive
 as long as itself, so that no active conversation loses its beginning. Expired responses are not found, swept or not.
@@ -147,7 +148,8 @@ class Store(Protocol):
 
         Raises:
             StoreMissing: the response was deleted, or has expired. StoreTooLarge: the ending exceeds a cap.
-            StoreConflict: the response has ended before, or another response holds the claim.
+            StoreConflict: the response has ended before, another response holds the claim, or the ending comes after the
+                lease that it needs.
         """
         ...
 

@@ -91,14 +91,16 @@ def head_of(row: Row, now: float) -> StoredHead:
     )
 
 
-def is_over(row: Row) -> bool:
+def is_over(row: Row, over: "RowEnd", now: float) -> bool:
     """Whether an ending comes too late because the response was cancelled.
 
     Raises:
-        StoreConflict: the response has an ending already.
+        StoreConflict: the response has an ending already, or counts as failed.
     """
     if row.status not in ("in_progress", "cancelled"):
         raise _ended_before(row.id, row.status)
+    if over.needs_lease and row.status == "in_progress" and row.lease <= now:
+        raise _ended_before(row.id, "failed")
     return row.status == "cancelled"
 
 
@@ -197,6 +199,7 @@ class RowEnd(Struct, frozen=True, gc=False, kw_only=True):
     answer: bytes = b""
     body: bytes
     stream: bytes | None
+    needs_lease: bool = False
 
     @property
     def size(self) -> int:

@@ -334,6 +334,7 @@ class EngineStore:
             family=_clean(ending.family),
             body=pack_bytes(ending.body),
             stream=None if ending.stream is None else ending.stream.packed(),
+            needs_lease=ending.needs_lease,
         )
         if over.size > self._most:
             check_size(over.size, self._settings, "an answer")

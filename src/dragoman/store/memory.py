@@ -100,7 +100,7 @@ class MemoryEngine:
 
     async def finish(self, key: Key, over: RowEnd, now: float) -> Status:
         kept = self._find(key, now)
-        if is_over(kept.row):
+        if is_over(kept.row, over, now):
             return "cancelled"
         self._end(kept, over)
         self._pieces.pop(key, None)
@@ -111,7 +111,7 @@ class MemoryEngine:
         lost: set[Key] = set()
         for key in running:
             kept = self._live(key, now)
-            if kept is None or kept.row.status != "in_progress":
+            if kept is None or not _runs(kept.row, now):
                 lost.add(key)
                 continue
             kept.row.lease = until
@@ -122,9 +122,7 @@ class MemoryEngine:
 
     async def lost(self, running: Collection[Key], now: float) -> frozenset[Key]:
         found = [(key, self._live(key, now)) for key in running]
-        return frozenset(
-            [key for key, kept in found if kept is None or kept.row.status != "in_progress"]
-        )
+        return frozenset([key for key, kept in found if kept is None or not _runs(kept.row, now)])
 
     async def row(self, key: Key, now: float) -> Row | None:
         kept = self._live(key, now)
@@ -295,6 +293,10 @@ class MemoryEngine:
                 self._drop(place)
             else:
                 self._unseal(place)
+
+
+def _runs(row: Row, now: float) -> bool:
+    return row.status == "in_progress" and row.lease > now
 
 
 def _give_back(row: Row) -> None:

@@ -55,6 +55,7 @@ class StoredEnd(Struct, frozen=True, kw_only=True):
     stream: the SSE stream as sent, with its terminal event; None if there was no stream or it is not stored.
     open_calls: the ids, as the client knows them, of the calls whose results the client has yet to send.
     upstream: the name of the upstream that answered. family: the provider family whose seals are in the answer.
+    needs_lease: it is refused once the lease has lapsed, because pollers have seen that the response has failed.
     """
 
     status: TerminalStatus
@@ -63,6 +64,7 @@ class StoredEnd(Struct, frozen=True, kw_only=True):
     open_calls: tuple[str, ...] = ()
     upstream: str = ""
     family: str = ""
+    needs_lease: bool = False
 
 
 class StoredHead(Struct, frozen=True, kw_only=True):

@@ -123,6 +123,24 @@ def test_the_lease_is_a_setting(bench: Bench) -> None:
     bench.run(work, lease=5.0)
 
 
+def test_a_lease_that_has_lapsed_is_not_renewed(bench: Bench) -> None:
+    """Others have seen that the response has failed; it must not end otherwise after that."""
+
+    async def work(store: Store) -> None:
+        for name in (ID, "resp_2"):
+            await store.begin(draft(name))
+        bench.clock.now += 61
+        assert await store.renew([KEY]) == {KEY}
+        assert await store.lost([KEY]) == {KEY}
+        with pytest.raises(StoreConflict, match="failed"):
+            await store.finish(*KEY, ending(needs_lease=True))
+        assert (await store.head(*KEY)).status == "failed"
+        # A response whose client waits for it ends all the same.
+        assert await store.finish(OWNER, "resp_2", ending()) == "completed"
+
+    bench.run(work)
+
+
 def test_what_was_appended_goes_with_its_response(bench: Bench) -> None:
     async def work(store: Store) -> None:
         await store.begin(draft())

@@ -122,7 +122,7 @@ class PostgresEngine:
                 return over.status
             async with connection.transaction():
                 found = await _locked(connection, key, now)
-                if is_over(found):
+                if is_over(found, over, now):
                     return "cancelled"
                 await _settle(connection, found, over.status)
                 await connection.execute(statements.FINISH, {**values, "claims": found.claims})

@@ -141,7 +141,7 @@ FINISH = """
             family = %(family)s, answer = %(answer)b, body = %(body)b, stream = %(stream)b,
             size = octet_length(request) + %(size)s
         WHERE owner = %(owner)s AND id = %(id)s AND expires + 0 > %(now)s AND status = 'in_progress'
-            AND claims = %(claims)s
+            AND claims = %(claims)s AND (lease > %(now)s OR NOT %(needs_lease)s)
         RETURNING 1
     ), gone AS (
         DELETE FROM dragoman_pieces WHERE owner = %(owner)s AND id = %(id)s AND EXISTS (SELECT FROM ended)
@@ -189,6 +189,7 @@ RENEW = """
     renewed AS (
         UPDATE dragoman_responses r SET lease = %(until)s FROM running k
         WHERE r.owner = k.owner AND r.id = k.id AND r.expires + 0 > %(now)s AND r.status = 'in_progress'
+            AND r.lease > %(now)s
         RETURNING r.owner, r.id, r.parent, r.claims
     ), claims AS (
         UPDATE dragoman_responses p SET claimed_until = %(until)s FROM renewed c
@@ -200,7 +201,8 @@ LOST = """
     SELECT k.owner, k.id FROM unnest(%(owners)s::text[], %(ids)s::text[]) AS k (owner, id)
     WHERE NOT EXISTS (
         SELECT FROM dragoman_responses r
-        WHERE r.owner = k.owner AND r.id = k.id AND r.expires + 0 > %(now)s AND r.status = 'in_progress' OFFSET 0
+        WHERE r.owner = k.owner AND r.id = k.id AND r.expires + 0 > %(now)s AND r.status = 'in_progress'
+            AND r.lease > %(now)s OFFSET 0
     )
 """
 PUT_SEALS = """

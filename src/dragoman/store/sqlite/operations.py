@@ -224,7 +224,7 @@ def pieces(
 
 def finish(db: sqlite3.Connection, key: Key, over: RowEnd, now: float) -> Status:
     found, number = _find(db, key, now)
-    if is_over(found):
+    if is_over(found, over, now):
         return "cancelled"
     if found.claims:
         _check_claim(db, found, over)
@@ -245,8 +245,9 @@ def renew(
     lost: set[Key] = set()
     for key in running:
         changed = db.execute(
-            "UPDATE responses SET lease = ? WHERE owner = ? AND id = ? AND expires > ? AND status = 'in_progress'",
-            (until, *key, now),
+            "UPDATE responses SET lease = ? WHERE owner = ? AND id = ? AND expires > ? AND status = 'in_progress'"
+            " AND lease > ?",
+            (until, *key, now, now),
         )
         if changed.rowcount == 0:
             lost.add(key)
@@ -260,8 +261,10 @@ def renew(
 
 
 def lost(db: sqlite3.Connection, running: Collection[Key], now: float) -> frozenset[Key]:
-    select = "SELECT 1 FROM responses r WHERE " + _LIVE + " AND r.status = 'in_progress'"
-    return frozenset([key for key in running if db.execute(select, (*key, now)).fetchone() is None])
+    select = f"SELECT 1 FROM responses r WHERE {_LIVE} AND r.status = 'in_progress' AND r.lease > ?"
+    return frozenset(
+        [key for key in running if db.execute(select, (*key, now, now)).fetchone() is None]
+    )
 
 
 def row(db: sqlite3.Connection, key: Key, now: float) -> Row | None:
