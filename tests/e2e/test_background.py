@@ -19,6 +19,7 @@ from background_runs import (
     started,
     status_of,
 )
+from doors import check_responses
 from dragoman.config.settings import (
     RetrySettings,
     Route,
@@ -28,7 +29,7 @@ from dragoman.config.settings import (
 from dragoman.testing import Chunk, ScriptedReply, Wait, json_reply
 from gateway_harness import DIALECTS, wait_until
 from plain_http import ask, fetch, following, plain_body, streaming
-from sdk_clients import openai_client
+from sdk_clients import CLIENT_KEY, openai_client
 from stage import Stage, deliver, running_stage
 from vendor_wire import Answer, Said, Tool
 from vendor_wire import stream as vendor_stream
@@ -92,6 +93,8 @@ def test_a_stream_begins_with_created_queued_and_in_progress(stage: Stage, diale
     assert len({event.response.created_at for event in (*events[:3], events[-1])}) == 1
     final = events[-1].response
     assert client_of(stage).retrieve(final.id) == final
+    key = {"authorization": f"Bearer {CLIENT_KEY}"}
+    check_responses(fetch("GET", f"{stage.url}/v1/responses/{final.id}?stream=true", key).content)
     assert list(client_of(stage).retrieve(final.id, stream=True, starting_after=2)) == events[3:]
 
 

@@ -193,6 +193,19 @@ def test_a_killed_node_leaves_a_failure_and_no_ghost(nodes: list[Served]) -> Non
         assert Follower(node, running).rest() == events
 
 
+def test_a_response_that_was_reported_as_failed_never_ends_otherwise(nodes: list[Served]) -> None:
+    """A node that stood still for longer than a lease wakes up, and goes on with a response that others gave up."""
+    path = create(nodes[0], 30)
+    wait_for(nodes[1], path, "in_progress")
+    nodes[0].signal(signal.SIGSTOP)
+    try:
+        wait_for(nodes[1], path, "failed")
+    finally:
+        nodes[0].signal(signal.SIGCONT)
+    wait_until(lambda: _open_streams(nodes[0]) == 0, PATIENCE)
+    assert [read(node, path)["status"] for node in nodes] == ["failed"] * 3
+
+
 def test_a_stopped_node_says_why_it_failed(nodes: list[Served]) -> None:
     short = create(nodes[2], 8)
     long = create(nodes[2], 3000)
