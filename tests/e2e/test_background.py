@@ -1,5 +1,6 @@
 """Background responses: queued, polled, followed, cancelled; over every upstream, with the vendor's own SDK."""
 
+import gzip
 import json
 import logging
 import threading
@@ -117,19 +118,22 @@ def test_a_client_that_leaves_comes_back_where_it_was(stage: Stage, dialect: str
 
 
 def test_the_stream_helper_of_the_sdk_goes_on_from_any_event(stage: Stage) -> None:
-    with started(stage, "messages") as run:
-        fetch("GET", run.path)  # without a key, it belongs to callers without a key
     scene = stage.scene("chat", DONE)
     responses = client_of(stage)
     with responses.stream(model=scene.model, input="hi", background=True) as stream:
-        for event in stream:
-            if event.type == "response.in_progress":
-                break
-    response_id = event.response.id
-    with responses.stream(response_id=response_id, starting_after=2) as again:
+        first = [next(stream) for _ in range(3)]
+    with responses.stream(response_id=first[0].response.id, starting_after=2) as again:
         numbers = [event.sequence_number for event in again]
         assert numbers[0] == 3
         assert again.get_final_response().output_text == TEXT
+
+
+def test_a_compressed_request_is_served_like_any_other(stage: Stage) -> None:
+    scene = stage.scene("chat", DONE)
+    body = json.dumps(plain_body("responses", scene.model, background=True)).encode()
+    answer = ask(stage.url, "responses", gzip.compress(body), {"content-encoding": "gzip"})
+    assert answer.status_code == 200, answer.text
+    assert ended(f"{stage.url}/v1/responses/{answer.json()['id']}")["status"] == "completed"
 
 
 def test_a_response_that_was_not_asked_for_as_a_stream_is_followed_live(stage: Stage) -> None:

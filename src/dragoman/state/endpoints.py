@@ -299,6 +299,8 @@ async def follow(managed: ManagedStore, key: Key, after: int | None) -> AsyncIte
     if _has_ended(stored) and (stored.stream is not None or place == 0):
         yield replay.rest(_stream(stored))
     else:  # the response did not reach its end, or its stream is too large to be stored
+        if place == 0 and stored.body:
+            yield replay.rest(responses.created_event(stored.body))
         yield responses.terminal_event(await _read_body(managed, stored), replay.last + 1)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from dragoman._json import Raw
 from dragoman.config.settings import StoreSettings
@@ -37,10 +38,13 @@ def bounded(main: Coroutine[object, object, None]) -> None:
 class Run:
     """One background response, from its queue to its end."""
 
-    def __init__(self, **settings: Any) -> None:
-        values = {"url": "memory:", **settings}
+    def __init__(self, **changes: float) -> None:
+        def note(_operation: str, _outcome: str, _seconds: float) -> None:
+            return
+
+        settings = structs.replace(StoreSettings(url="memory:"), **changes)
         self.stopped: list[ErrorInfo] = []
-        self.holder = ManagedStore(StoreSettings(**values), lambda *_: None, lambda _: None)
+        self.holder = ManagedStore(settings, note, lambda _: None)
         self.keeper = self._keeper()
         self.first = self.last = b""
 
@@ -258,5 +262,41 @@ def test_a_response_that_never_ended_was_not_cancelled() -> None:
         assert events[-1]["type"] == "response.failed"
         assert "ended before" in events[-1]["response"]["error"]["message"]
         await run.holder.close()
+
+    bounded(main())
+
+
+def test_a_follower_gets_the_end_of_a_stream_that_is_too_large_to_be_stored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(keeper_module, "MAX_STREAM_BYTES", 100)
+
+    async def main() -> None:
+        run = Run()
+        await run.queue()
+        live = follow(run.holder, KEY, None)
+        seen = await anext(live)
+        assert seen.count(b"event: ") == 2
+        run.say("Hello.")
+        assert await run.keeper.end_stream(run.last) == run.last
+        assert (await run.stored()).stream is None
+        run.keeper.close()
+        (last,) = [piece async for piece in live]
+        event = json.loads(last.split(b"data: ")[1])
+        assert (event["type"], event["sequence_number"]) == ("response.completed", 2)
+        assert event["response"] == await run.body()
+        await run.holder.close()
+
+    bounded(main())
+
+
+def test_a_gateway_that_is_closed_does_not_wait_for_its_store() -> None:
+    async def main() -> None:
+        run = Run()
+        await run.queue()
+        run.say("Hello.")
+        await run.holder.close()
+        assert b"response.failed" in await run.keeper.end_stream(run.last)
+        run.keeper.close()
 
     bounded(main())

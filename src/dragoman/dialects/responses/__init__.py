@@ -22,6 +22,7 @@ from dragoman.dialects.responses.request import (
 )
 from dragoman.dialects.responses.terminal import (
     change_status,
+    created_event,
     early_response_id,
     has_failed,
     is_waiting,
@@ -57,6 +58,7 @@ __all__ = (
     "bare_response",
     "change_status",
     "compaction_item",
+    "created_event",
     "decode_error",
     "decode_request",
     "early_response_id",

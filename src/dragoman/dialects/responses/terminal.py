@@ -120,7 +120,15 @@ def terminal_event(body: bytes, number: int) -> bytes:
     """Return the event that ends a stream, with the response object `body`; a failure unless its status says otherwise."""
     head = _head(body)
     status = "failed" if head is None else status_of(head.status, "failed")
-    name = f"response.{'failed' if status == 'cancelled' else status}"
+    return _snapshot(f"response.{'failed' if status == 'cancelled' else status}", body, number)
+
+
+def created_event(body: bytes) -> bytes:
+    """Return the event that begins a stream, with the response object `body`."""
+    return _snapshot("response.created", body, 0)
+
+
+def _snapshot(name: str, body: bytes, number: int) -> bytes:
     fields = {"type": name, "response": Raw(body), "sequence_number": number}
     return encode_frame(dumps(fields), name.encode("ascii"))
 
