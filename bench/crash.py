@@ -1,10 +1,12 @@
 """`make crash`: several gateways on one SQLite file, under load, while processes of theirs start, stop and are killed.
 
 Clients hold conversations by id that go from gateway to gateway, streamed and not, with tool outputs that are submitted.
+Some responses are made in the background, and polled at any gateway.
 Meanwhile gateways are killed (SIGKILL) or stopped and started again, workers of the one that has several are killed or
 asked to end, and `dragoman check` reads the store. Every gateway must return every response whose end a client received,
 as it was sent: each response is read at once from one gateway, all are read at the end, and once more after all gateways
-were killed together. If a response is missing or differs, the exit code is 1.
+were killed together. A background response that was acknowledged as queued must end on every gateway, as one thing for
+ever. If a response is missing or differs, the exit code is 1.
 """
 
 import argparse
@@ -33,6 +35,11 @@ __all__ = ("Outcome", "run_rounds")
 # Some are always in the middle of a stream, others often at its end.
 MODELS = ("rehearsal", "rehearsal", "rehearsal", "rehearsal-slow")
 CLIENTS = 8
+# The share of requests for a response in the background.
+BACKGROUND = 0.25
+# After so many seconds a response of a killed gateway counts as failed: short, so that clients wait for it.
+LEASE = 4
+POLL_SECONDS = 0.05
 # Between two events: long enough for a few responses of each client, short enough to be in the middle of some.
 SHORTEST, LONGEST = 0.05, 1.2
 # What may happen to a gateway, and its share in percent.
@@ -57,6 +64,8 @@ class Outcome:
         self.responses: dict[str, Json] = {}
         self.lost: dict[str, str] = {}
         """What was received and is not there: by its id, what was found in its place."""
+        self.queued: dict[str, str] = {}
+        """The background responses that were acknowledged: by id, how each ended; empty: not yet."""
         self.cut = 0
         self.refused: Counter[str] = Counter()
         """Errors of the gateway that a client received."""
@@ -65,6 +74,18 @@ class Outcome:
     def add(self, response: Json) -> None:
         with self._lock:
             self.responses[response["id"]] = response
+
+    def queue(self, response_id: str) -> None:
+        with self._lock:
+            self.queued[response_id] = ""
+
+    def end(self, response_id: str, status: str) -> None:
+        """A background response was seen to have ended."""
+        with self._lock:
+            before = self.queued[response_id] or status
+            self.queued[response_id] = before
+        if before != status:
+            self.lose(response_id, f"it was {before}, and then {status}")
 
     def lose(self, response_id: str, why: str) -> None:
         with self._lock:
@@ -84,7 +105,10 @@ class Gateways:
 
     def __init__(self, folder: Path, count: int) -> None:
         self._folder = folder
-        self._environment = {"DRAGOMAN_STORE_URL": f"sqlite://{folder / 'store.db'}"}
+        self._environment = {
+            "DRAGOMAN_STORE_URL": f"sqlite://{folder / 'store.db'}",
+            "DRAGOMAN_STORE_LEASE": str(LEASE),
+        }
         workers = [()] * (count - 1) + [("--workers", "2")]
         self.all = [Served(folder, self._environment, *options) for options in workers]
         self.up: set[Served] = set()
@@ -153,9 +177,11 @@ def run_rounds(folder: Path, events: Sequence[str], *, seed: int, gateways: int 
             for client in clients:
                 client.join()
         _read_all(group.all, outcome)
+        _end_all(group.all, outcome)
         group.kill()
         group.start()
         _read_all(group.all, outcome)
+        _end_all(group.all, outcome)
     finally:
         group.stop()
     return outcome
@@ -176,7 +202,7 @@ class _Client:
         number = 0
         while not stop.is_set():
             number += 1
-            last = self._ask(last, number)
+            last = self._ask(last, number, stop)
             if last is None:
                 time.sleep(0.02)  # whoever was asked has just gone
                 continue
@@ -189,12 +215,28 @@ class _Client:
     def _gateway(self) -> Served:
         return self._dice.choice([*self._group.up] or self._group.all)
 
-    def _ask(self, last: Json | None, number: int) -> Json | None:
+    def _ask(self, last: Json | None, number: int, stop: threading.Event) -> Json | None:
         """One response, or None if its end was not received."""
         stream = self._dice.random() < 0.7
         path, body = self._request(last, number)
+        if path.endswith("/responses") and self._dice.random() < BACKGROUND:
+            return self._poll(*self._gateway().receive(path, {**body, "background": True}), stop)
         status, received = self._gateway().receive(path, {**body, "stream": stream})
         return self._response(status, received, stream=stream)
+
+    def _poll(self, status: int, received: bytes, stop: threading.Event) -> Json | None:
+        """Wait for a background response; None if it did not complete."""
+        queued = self._response(status, received, stream=False)
+        if queued is None:
+            return None
+        self._outcome.queue(queued["id"])
+        while not stop.is_set():
+            with suppress(OSError, http.client.HTTPException):
+                response = _look(self._gateway(), self._outcome, queued["id"])
+                if response is not None:
+                    return response if response["status"] == "completed" else None
+            time.sleep(POLL_SECONDS)
+        return None
 
     def _request(self, last: Json | None, number: int) -> tuple[str, Json]:
         """The next of a conversation: its path and its body."""
@@ -261,6 +303,31 @@ def _read_all(gateways: Sequence[Served], outcome: Outcome) -> None:
             pool.submit(_read_back, gateways[number % len(gateways)], outcome, response)
 
 
+def _look(served: Served, outcome: Outcome, response_id: str) -> Json | None:
+    """A background response, if it has ended. Raises OSError: the gateway has gone."""
+    status, found = served.ask(f"/v1/responses/{response_id}")
+    response = _object(found) if status == 200 else None
+    if response is None:
+        outcome.lose(response_id, f"{status} {_message(found)}")
+        return {"status": "lost"}
+    if response["status"] in ("queued", "in_progress"):
+        return None
+    outcome.end(response_id, response["status"])
+    return response
+
+
+def _end_all(gateways: Sequence[Served], outcome: Outcome) -> None:
+    """Wait until every background response has ended, on every gateway."""
+    patience = time.monotonic() + PATIENCE
+    for response_id in outcome.queued:
+        for served in gateways:
+            while _look(served, outcome, response_id) is None:
+                if time.monotonic() > patience:
+                    outcome.lose(response_id, "it has not ended")
+                    break
+                time.sleep(POLL_SECONDS)
+
+
 def _read_back(served: Served, outcome: Outcome, response: Json) -> None:
     """Raises OSError: the gateway has gone."""
     path = f"/v1/responses/{response['id']}"
@@ -297,6 +364,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         f"crash: seed {given.seed}, {given.gateways} gateways, one of them with 2 workers; {happened}; "
         f"{len(outcome.responses)} responses received whole, {outcome.cut} cut, {len(outcome.lost)} lost"
     )
+    ends = ", ".join(f"{count} {name}" for name, count in Counter(outcome.queued.values()).items())
+    print(f"  {len(outcome.queued)} background responses were acknowledged: {ends}")
     for why, count in (
         *Counter(outcome.lost.values()).most_common(9),
         *outcome.refused.most_common(9),

@@ -11,6 +11,7 @@ import pytest
 from anthropic import beta_tool
 from msgspec.structs import replace
 
+from background_runs import ended
 from codex_app_server import Json, alive, answers, app_server, call, heard, params_of, pids, text
 from doors import payloads
 from dragoman.cli import main as dragoman
@@ -125,6 +126,29 @@ def test_a_thread_goes_on_with_ids_that_need_an_alias(
     assert len(heard(tmp_path, "thread/start")) == (1 if held_ttl > 1 else 2)
     assert "Rome: sunny" in json.dumps(heard(tmp_path) + answers(tmp_path))
     assert "interrupted" not in json.dumps(heard(tmp_path))
+
+
+@pytest.mark.parametrize("held_ttl", [900.0, 0.001])
+def test_calls_and_their_results_make_the_round_in_the_background(
+    held_ttl: float, tmp_path: Path
+) -> None:
+    upstream = app_server(tmp_path, ROUND, held_ttl=held_ttl)
+    with gateway_of(tmp_path, upstream) as gateway:
+        tool = {"type": "function", "name": "get_weather", "parameters": SCHEMA, "strict": True}
+        body = plain_body("responses", "codex", background=True, tools=[tool])
+        made = ask(gateway.url, "responses", body).json()
+        assert made["status"] == "queued"
+        first = ended(f"{gateway.url}/v1/responses/{made['id']}")
+        calls = [item for item in first["output"] if item["type"] == "function_call"]
+        assert [call["call_id"] for call in calls] == ["call_1", "call_2"]
+        results = [
+            {"type": "function_call_output", "call_id": call["call_id"], "output": "21"}
+            for call in calls
+        ]
+        more = {"input": results, "previous_response_id": first["id"]}
+        again = ask(gateway.url, "responses", {**body, **more}).json()
+        second = ended(f"{gateway.url}/v1/responses/{again['id']}")
+        assert second["output"][0]["content"][0]["text"] == "Sunny."
 
 
 def test_tool_with_the_name_of_a_builtin_comes_back_under_its_own(tmp_path: Path) -> None:

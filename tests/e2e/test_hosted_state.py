@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from background_runs import ended, queued
 from doors import check_responses
 from dragoman.config.settings import Route, StoreSettings
 from dragoman.engine.compaction import PREFACE
@@ -83,6 +84,23 @@ def test_websocket_remembers_calls_with_their_results(stage: Stage, dialect: str
     with socket_client(stage.url, scene.model) as client:
         previous = client.answer(input="What is there?")["id"]
         client.answer(input="And more?", previous_response_id=previous)
+    assert spoken_turns(scene) == WHOLE
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_hosted_tools_run_in_the_background(stage: Stage, dialect: str) -> None:
+    first = answers(said("Look."), echo("a saw"))
+    scene = stage.scene(dialect, first, answers(said("A saw.")), answers(said("No.")))
+    path = queued(stage, scene, input="What is there?")
+    response = ended(path)
+    assert response["status"] == "completed"
+    kinds = [item["type"] for item in response["output"]]
+    assert kinds[-3:] == ["message", "mcp_call", "message"]
+    stream = fetch("GET", f"{path}?stream=true").content
+    check_responses(stream)
+    assert stream.index(b"event: response.queued") < stream.index(b"event: response.in_progress")
+    again = queued(stage, scene, input="And more?", previous_response_id=response["id"])
+    assert ended(again)["status"] == "completed"
     assert spoken_turns(scene) == WHOLE
 
 

@@ -20,5 +20,7 @@ def test_every_response_that_was_acknowledged_is_there_on_every_gateway(tmp_path
     outcome = run_rounds(tmp_path, EVENTS, seed=7, gateways=2)
     assert outcome.lost == {}
     assert len(outcome.responses) > 100
+    assert len(outcome.queued) > 10
+    assert set(outcome.queued.values()) <= {"completed", "failed"}
     unstored = [why for why in outcome.refused if "could not be stored" in why]
     assert unstored == []

@@ -164,12 +164,3 @@ def test_references_continue_what_goes_on_by_an_id(stage: Stage) -> None:
         turn.text for turn in hear("chat", scene.requests[2].body).turns if isinstance(turn, Spoken)
     ]
     assert spoken == ["one", "It is sunny.\n\nIt is sunny.", "three"]
-
-
-def test_a_response_in_the_background_is_refused(stage: Stage) -> None:
-    scene = stage.scene("responses", DONE)
-    with pytest.raises(openai.BadRequestError) as caught:
-        respond(stage, model=scene.model, input="hi", background=True)
-    assert (caught.value.param, caught.value.code) == ("background", "unsupported_parameter")
-    assert scene.requests == []
-    assert respond(stage, model=scene.model, input="hi", background=False).status == "completed"

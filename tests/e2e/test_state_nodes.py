@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dragoman.store.contract import LEASE_SECONDS
+from dragoman.config.settings import StoreSettings
 from gateway_harness import wait_until
 from postgres_server import PostgresServer, run_postgres
 from sdk_clients import openai_client
@@ -100,7 +100,7 @@ def test_a_response_is_cancelled_on_another_node(nodes: list[Served]) -> None:
     status, body = nodes[1].ask(f"{path}/cancel", {})
     assert status == 200
     assert json.loads(body)["status"] == "cancelled"
-    reader.join(LEASE_SECONDS / 3 / 2)
+    reader.join(StoreSettings().lease / 3 / 2)
     assert not reader.is_alive()
     assert told[-1].type == "response.failed"
     assert json.loads(nodes[1].ask(path)[1])["status"] == "cancelled"

@@ -105,6 +105,11 @@ def test_a_cancelled_response_ends_and_its_client_gets_the_failure(stage: Stage)
     assert fetch("GET", path).json()["status"] == "cancelled"
     # Cancelling what is over changes nothing.
     assert fetch("POST", f"{path}/cancel").json()["status"] == "cancelled"
+    lines = fetch("GET", f"{path}?stream=true").text.split("\n")
+    events = [json.loads(line[6:]) for line in lines if line.startswith("data: ")]
+    kinds = [(event["type"], event["sequence_number"]) for event in events]
+    assert kinds == [("response.created", 0), ("response.failed", 1)]
+    assert events[-1]["response"]["status"] == "cancelled"
 
 
 def test_a_response_that_is_over_cannot_be_cancelled(stage: Stage) -> None:

@@ -65,6 +65,7 @@ _VARIABLES: Mapping[str, tuple[str, str, Callable[[str], object]]] = {
     "DRAGOMAN_STORE_URL": ("store", "url", _text),
     "DRAGOMAN_STORE_POLICY": ("store", "policy", _text),
     "DRAGOMAN_STORE_TTL": ("store", "ttl", _number),
+    "DRAGOMAN_STORE_LEASE": ("store", "lease", _number),
     **{name: ("chat", key, read) for name, (key, read) in PROXY_VARIABLES.items()},
 }
 

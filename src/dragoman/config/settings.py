@@ -103,6 +103,9 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     max_tools, max_depth: far above any real client (Claude Code has 24 tools, Codex some 20 plus MCP).
     max_values: JSON values of a request, whatever their size: they are parsed in one call, which blocks all other requests.
     max_streams: open exchanges per worker; one more gets a 429 with Retry-After.
+    max_background: background responses that run at the same time, per worker, each of which is one of `max_streams` too. Their
+        clients hold no connection, so one client could otherwise take all places at once.
+    background_max_seconds: of one background response; nobody waits for it, so nobody would end it. Deep research takes half an hour.
     head_timeout, body_timeout: seconds for the head of a request, and without progress in its body; clients on this machine
         or behind a proxy need milliseconds, those on a bad connection a few seconds.
     idle_timeout: above the minute after which load balancers drop idle connections: they should be the ones to close.
@@ -125,6 +128,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     max_depth: Count = 256
     max_values: Annotated[int, Range(most=MAX_VALUES)] = MAX_VALUES
     max_streams: Count = 4096
+    max_background: Count = 256
+    background_max_seconds: Seconds = 3600.0
     head_timeout: Seconds = 30.0
     body_timeout: Seconds = 30.0
     idle_timeout: Seconds = 75.0
@@ -294,6 +299,8 @@ class StoreSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     max_bytes: of everything stored; beyond it, the records that expire first are deleted first.
     max_record_bytes: of one stored request or answer, compressed. A request may have 64 MiB.
     pool_size: connections to PostgreSQL per worker process. Servers allow a hundred in all by default.
+    lease: seconds after which a running response counts as failed if its gateway has died. Renewed every third of a lease,
+        it survives two failed renewals.
     """
 
     url: str = "sqlite:"
@@ -302,6 +309,7 @@ class StoreSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     max_bytes: Count = 4 * 1024 * 1024 * 1024
     max_record_bytes: Count = 128 * 1024 * 1024
     pool_size: Count = 8
+    lease: Seconds = 60.0
 
     def __repr__(self) -> str:
         """Without the address, which may hold a password: tracebacks show this text."""

@@ -65,6 +65,7 @@ class EncodeContext(Struct, frozen=True, kw_only=True):
     clock: Responses only: the time in seconds, for the moment at which the answer was completed. None: it is not written.
     retained: Responses only: the answer is the body of a compaction (`/responses/compact`), in which these messages precede it.
         None: any other answer.
+    is_queued: Responses only: the client has the beginning of the answer already, from when it was queued (`queue_response`).
     notes: where the encoder notes for the store what it writes.
     """
 
@@ -84,6 +85,7 @@ class EncodeContext(Struct, frozen=True, kw_only=True):
     request: Request | None = None
     clock: Callable[[], float] | None = None
     retained: tuple[Turn, ...] | None = None
+    is_queued: bool = False
     notes: StoreNotes | None = None
 
 

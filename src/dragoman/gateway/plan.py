@@ -428,12 +428,13 @@ def plan_kept(
     """The plan for an answer that is stored.
 
     The answer has our id where we encode it. We must encode it where it continues a response that the upstream does not know,
-    because the upstream would name another previous response; and where the upstream repeats its ids.
+    because the upstream would name another previous response; where the upstream repeats its ids; and where the client has got
+    our id before any upstream was asked.
     """
     notes = keeper.expect(target.upstream, FAMILIES.get(target.dialect, ""))
     plan = structs.replace(plan, keeper=keeper, encode=structs.replace(plan.encode, notes=notes))
     named = partial(_plan_named, plan, keeper)
-    if plan.relay == "none" or (keeper.names_itself and not is_native):
+    if plan.relay == "none" or keeper.is_background or (keeper.names_itself and not is_native):
         return named()
     if target.settings.keeps_responses:  # and clients continue them by the upstream's ids
         return plan
@@ -444,6 +445,8 @@ def _plan_named(plan: AnswerPlan, keeper: Keeper) -> AnswerPlan:
     """The plan for an answer that has our id."""
     own = keeper.response_id
     encode = structs.replace(plan.encode, response_id=own, seed=own)
+    if keeper.is_background:
+        encode = structs.replace(encode, created=int(keeper.created), is_queued=True)
     return structs.replace(plan, encode=encode, relay="none")
 
 

@@ -3,7 +3,8 @@
     read → decode → check → route → attempts (plan → send → write the answer) → record
 
 `gateway.plan` plans the request and how the answer is read; `gateway.attempt` tries the upstreams. A client that leaves
-cancels everything at any point, and closes the upstream's connection.
+cancels everything at any point, and closes the upstream's connection. A request for a background response is handed over
+to an exchange without a client (`background`).
 """
 
 import asyncio
@@ -14,13 +15,14 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from dragoman.core.failures import error_info, status_of
+from dragoman.core.failures import ReportedError, error_info, status_of
 from dragoman.core.ids import NOISE_BITS, number_of
 from dragoman.core.secrets import HIDDEN
 from dragoman.dialects.codec import EncodeContext
 from dragoman.dialects.messages import asks_for_thread, threads_unsupported
+from dragoman.dialects.responses import asks_for_background, queue_response, without_background
 from dragoman.dialects.translate import TranslatedBody, make_encoder
-from dragoman.errors import GatewayError
+from dragoman.errors import GatewayError, RequestRefused
 from dragoman.gateway.answer import AnswerWriter, failed_stream, settle
 from dragoman.gateway.attempt import (
     AttemptFailed,
@@ -51,6 +53,7 @@ from dragoman.model.outcome import ErrorInfo
 from dragoman.model.request import Request
 from dragoman.offload import LARGE, offload
 from dragoman.server.attempt_recorder import AttemptRecorder
+from dragoman.server.background import BackgroundConnection, Queued, answer_queued, overtime_error
 from dragoman.server.client import Client
 from dragoman.server.doors import Door, stopping_error
 from dragoman.server.hosted_answer import HostedAnswer, HostedRequest
@@ -64,6 +67,7 @@ from dragoman.state.continuation import (
     Continuation,
     Memory,
     StorageCaller,
+    check_background,
     continue_submitted,
     find_continuation,
     is_new,
@@ -88,13 +92,16 @@ class Exchange:
     __slots__ = (
         "_answer",
         "_asked",
+        "_background",
         "_began",
         "_caller_key",
         "_connection",
         "_continuation",
+        "_deadline",
         "_door",
         "_gateway",
         "_headers",
+        "_is_handed_over",
         "_is_new",
         "_keeper",
         "_memory",
@@ -121,10 +128,11 @@ class Exchange:
         connection: ClientConnection,
         submits: str | None = None,
         memory: Memory | None = None,
+        background: BackgroundConnection | None = None,
     ) -> None:
         """`submits`: the id of the response whose call outputs the request contains.
 
-        `memory`: of the WebSocket connection that the request came over.
+        `memory`: of the WebSocket connection that the request came over. `background`: the connection, if it has no client.
         """
         self._gateway = gateway
         self._door = door
@@ -153,6 +161,9 @@ class Exchange:
         self._owner = ""
         self._submits = submits
         self._memory = memory
+        self._background = background
+        self._is_handed_over = False  # to the exchange of a background response
+        self._deadline: asyncio.TimerHandle | None = None  # ends a background response
         # The request as the client sent it, for an upstream that knows the response that the request continues.
         self._native: ClientRequest | None = None
         self._continuation: Continuation | None = None
@@ -161,43 +172,10 @@ class Exchange:
 
     async def run(self) -> None:
         """Serve the request and answer every error; only a cancellation from outside is raised."""
-        gateway = self._gateway
-        connection = self._connection
-        self._task = connection.task()
-        is_called = connection.on_leave(self._client_left)
+        self._task = self._connection.task()
+        is_called = self._connection.on_leave(self._client_left)
         try:
-            gateway.begin(self)
-            self._check_head()
-            body = connection.take_body()
-            limit = gateway.settings.server.max_body_bytes
-            if body is None or len(body) > limit or b"content-encoding" in self._headers:
-                body = await read_body(connection.receive, self._raw_headers, limit, whole=body)
-            gateway.take_slot(self)
-            if not is_called:
-                gateway.watch_soon(self)
-            self.record.bytes_in = len(body)
-            continuing = self._read(body) if len(body) < LARGE else await self._read_large(body)
-            # Streams last long: only `_request`, which is dropped with the first byte, may refer to the request meanwhile.
-            del body
-            if continuing is not None:
-                await self._continue(continuing)
-            del continuing
-            if self._door.dialect == "messages" and self._is_thread():
-                await settle(self.client.respond(400, threads_unsupported(self.request_id)))
-                return
-            targets = gateway.upstreams.targets(self._door.dialect, self.record.model)
-            if self._memory is not None and not self._memory.generates:
-                await self._answer_empty()
-                return
-            if gateway.hosted_servers is not None and await self._host(gateway.hosted_servers):
-                return
-            await try_targets(
-                targets,
-                gateway.settings.retry,
-                self._attempt,
-                self._recorder,
-                is_forwarded=self._is_forwarded,
-            )
+            await self._serve(is_watched=is_called)
         except ClientGone:
             self.record.client_gone = True
         except asyncio.CancelledError:
@@ -214,13 +192,62 @@ class Exchange:
         finally:
             self._end()
 
+    async def _serve(self, *, is_watched: bool) -> None:
+        """Serve the request. `is_watched`: this exchange is called when its client leaves."""
+        gateway = self._gateway
+        connection = self._connection
+        gateway.begin(self)
+        self._check_head()
+        body = connection.take_body()
+        limit = gateway.settings.server.max_body_bytes
+        if body is None or len(body) > limit or b"content-encoding" in self._headers:
+            body = await read_body(connection.receive, self._raw_headers, limit, whole=body)
+        gateway.take_slot(self)
+        if not is_watched:
+            gateway.watch_soon(self)
+        self.record.bytes_in = len(body)
+        continuing = self._read(body) if len(body) < LARGE else await self._read_large(body)
+        if self._is_handed_over:
+            background, is_stream = self._hand_over(body)
+            del body
+            await answer_queued(self.client, gateway.store, background, is_stream=is_stream)
+            return
+        # Streams last long: only `_request`, which is dropped with the first byte, may refer to the request meanwhile.
+        del body
+        if continuing is not None:
+            await self._continue(continuing)
+        del continuing
+        if self._door.dialect == "messages" and self._is_thread():
+            await settle(self.client.respond(400, threads_unsupported(self.request_id)))
+            return
+        targets = gateway.upstreams.targets(self._door.dialect, self.record.model)
+        if self._memory is not None and not self._memory.generates:
+            await self._answer_empty()
+            return
+        if gateway.hosted_servers is not None and await self._host(gateway.hosted_servers):
+            return
+        await try_targets(
+            targets,
+            gateway.settings.retry,
+            self._attempt,
+            self._recorder,
+            is_forwarded=self._is_forwarded,
+        )
+
     def stop(self, reason: ErrorInfo) -> None:
-        """End the exchange now with `reason`. An exchange whose end is being stored ends by itself."""
-        if self._keeper is not None and self._keeper.is_ending:
+        """End the exchange now with `reason`.
+
+        An exchange whose end is being stored ends by itself, and one that follows a background response ends with that.
+        """
+        if self._is_handed_over or (self._keeper is not None and self._keeper.is_ending):
             return
         if self._task is not None and not self.client.finished:
             self._stop_reason = reason
             self._task.cancel()
+
+    @property
+    def is_background(self) -> bool:
+        return self._background is not None
 
     def _check_head(self) -> None:
         gateway = self._gateway
@@ -270,6 +297,8 @@ class Exchange:
         if self._memory is not None:
             caller, memory = self._caller(), self._memory
             return find_continuation(store, door.dialect, request, caller, memory=memory)
+        if door.dialect == "responses" and asks_for_background(request):
+            return self._note_background(request)
         if door.dialect == "chat" or not self._gateway.is_storing:
             return None
         if door.dialect == "messages" and not asks_for_thread(request):
@@ -279,6 +308,21 @@ class Exchange:
             self._keeper = make_keeper(store, request, self._caller, waits=self._waits())
             return None
         return find_continuation(store, door.dialect, request, self._caller(), waits=self._waits())
+
+    def _note_background(self, request: Request) -> Awaitable[Continuation] | None:
+        """Raises RequestRefused: the response cannot be made in the background."""
+        if self._door.is_compact:
+            raise RequestRefused(
+                f"background: expected false at {self._door.path}: a compaction is not stored",
+                param="background",
+            )
+        store = self._gateway.store
+        check_background(store, request)
+        if self._background is None:
+            self._is_handed_over = True
+            return None
+        self._request = ClientRequest(b"", _awaited(request), is_rebuilt=True)
+        return find_continuation(store, "responses", request, self._caller())
 
     def _waits(self) -> bool:
         """Whether the answer asks the client to submit the outputs of its calls."""
@@ -305,10 +349,74 @@ class Exchange:
         self._keeper = continuation.keeper
         if continuation.request is not None:
             self._native = self._request if continuation.upstream else None
-            self._request = ClientRequest(b"", continuation.request, is_rebuilt=True)
+            request = continuation.request
+            request = request if self._background is None else _awaited(request)
+            self._request = ClientRequest(b"", request, is_rebuilt=True)
             self.record.model = continuation.request.model
             if self._submits is not None:
                 self._asked = structs.replace(continuation.request, previous_id=self._submits)
+        if self._background is not None:
+            await self._queue(self._background)
+
+    def _hand_over(self, body: bytes) -> tuple[BackgroundConnection, bool]:
+        """Have the request served without its client. Returns the connection for it, and whether the client wants the stream.
+
+        Raises:
+            TooManyStreams: too many background responses run.
+        """
+        self._is_handed_over = False  # until it is: a refusal is this exchange's own
+        gateway = self._gateway
+        if gateway.is_stopping:
+            raise ReportedError(stopping_error())
+        gateway.release_slot(self)  # the other exchange takes it
+        own = (b"x-request-id", self.request_id.encode("ascii"))
+        others = (b"x-request-id", b"content-encoding")  # the body is decoded
+        headers = [own, *(pair for pair in self._raw_headers if pair[0] not in others)]
+        background = gateway.serve_in_background(self._door, headers, body)
+        self._is_handed_over = True
+        is_stream = self._asked is not None and self._asked.stream is True
+        self._forget_request()
+        return background, is_stream
+
+    async def _queue(self, background: BackgroundConnection) -> None:
+        """Store the response as queued, and report that to the exchange that has the client.
+
+        Raises:
+            RequestRefused, StoreError
+        """
+        keeper = self._keeper
+        key = None if keeper is None else keeper.key
+        if keeper is None or key is None:
+            raise AssertionError("a background response is stored")
+        gateway = self._gateway
+        # Refuse what can be refused at once: an unknown model, or a response that neither side knows.
+        target = gateway.upstreams.targets(self._door.dialect, self.record.model)[0]
+        if self._continuation is not None and self._request is not None:
+            knows_previous(self._continuation, self._request.request, target)
+        body, opening = queue_response(self._queued_context(keeper))
+        await keeper.queue(body, opening)
+        limit = gateway.settings.server.background_max_seconds
+        loop = asyncio.get_running_loop()
+        self._deadline = loop.call_later(limit, self.stop, overtime_error(limit))
+        background.acknowledge(Queued(key, body))
+
+    def _queued_context(self, keeper: Keeper) -> EncodeContext:
+        own = keeper.response_id
+        return EncodeContext(
+            model=self.record.model,
+            created=int(keeper.created),
+            seed=own,
+            response_id=own,
+            request=self._settings(),
+            clock=self._gateway.wall_clock,
+            is_queued=True,
+        )
+
+    async def _fail_queued(self, keeper: Keeper, error: ErrorInfo) -> None:
+        """Store the failure of a background response that no upstream has begun."""
+        context = structs.replace(self._queued_context(keeper), notes=keeper.expect("", ""))
+        last = failed_stream(self._door.dialect, error, context)
+        await settle(self.client.finish(await keeper.end_stream(last)))
 
     def _forget_request(self) -> None:
         """Drop the request: after the first byte there is no other attempt that would need it."""
@@ -528,6 +636,9 @@ class Exchange:
             if self._answer is not None:
                 await self._answer.fail(error)
             return
+        if self._keeper is not None and self._keeper.is_background and self._keeper.is_begun:
+            await self._fail_queued(self._keeper, error)
+            return
         limits = self._recorder.error_limits
         # Codex and its app-server send this header; its value is the embedding client's name.
         if self._door.dialect == "responses" and b"originator" in self._headers:
@@ -564,17 +675,20 @@ class Exchange:
         """Release everything and write the record, however the exchange ended."""
         self.is_over = True
         self._connection.on_leave(None)
+        if self._deadline is not None:
+            self._deadline.cancel()
         if self._watcher is not None:
             self._watcher.cancel()
         self._gateway.forget(self)
         if self._keeper is not None:
             self._keeper.close()
-        self._write_record()
+        if not self._is_handed_over:
+            self._write_record()
         # These objects refer to this exchange: breaking the cycles frees them without the garbage collector.
         self.client.on_start = self._answer = self._keeper = self._native = self._continuation = (
             None
         )
-        self._memory = None
+        self._memory = self._background = None
 
     def _write_record(self) -> None:
         record = self.record
@@ -593,6 +707,11 @@ class Exchange:
         if losses:
             record.losses = tuple(losses)
         self._gateway.note(record)
+
+
+def _awaited(request: Request) -> Request:
+    """The request for the upstream of a background response: the gateway waits for the answer, and follows its stream."""
+    return structs.replace(without_background(request), stream=True)
 
 
 def _note_client(record: RequestRecord, client: Client, *, began: float, now: float) -> None:

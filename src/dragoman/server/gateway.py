@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Coroutine, Mapping
 from contextlib import suppress
+from functools import partial
 from random import getrandbits
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from dragoman.gateway.route import Upstreams
 from dragoman.gateway.targets import AttemptTarget
 from dragoman.obsidian.policy import MODE_HEADER, ObsidianPolicy, policy_for
 from dragoman.server.access import Caller, Cors, Hosts, KeyRing, check_source
+from dragoman.server.background import BackgroundConnection
 from dragoman.server.catalog import UpstreamModels
 from dragoman.server.doors import Door, stopping_error
 from dragoman.server.exchange import Exchange
@@ -41,6 +43,7 @@ _MAX_REQUEST_ID = 128  # longest id of a client; longer ones are replaced
 _UNWATCHED_SECONDS = 0.03
 _RECORDS_SECONDS = 0.05  # how late a log line may be
 _SWEEP_SECONDS = 1.0  # how late a keep-alive may be
+_STORE_SECONDS = 5.0  # in which background responses that a shutdown ended must be stored
 
 
 class Gateway:
@@ -53,6 +56,10 @@ class Gateway:
         self.cors = Cors(settings.server.cors_origins)
         self._hosts = Hosts(settings.server.allowed_hosts)
         self.slots = StreamSlots(settings.server.max_streams)
+        self._background_slots = StreamSlots(
+            settings.server.max_background, "server.max_background", "background responses"
+        )
+        self._background: set[asyncio.Task[None]] = set()
         self.telemetry = Telemetry(settings)
         self.limits = LatestLimits(time.time, self.telemetry.note_limits)
         self.store = ManagedStore(
@@ -83,6 +90,27 @@ class Gateway:
         if self._sweeper is None:
             self.start()
         return Exchange(self, door, connection, submits).run()
+
+    def serve_in_background(
+        self, door: Door, headers: list[tuple[bytes, bytes]], body: bytes
+    ) -> BackgroundConnection:
+        """Start to serve a request whose response goes on without its client. Returns its connection, which has the outcome.
+
+        Raises:
+            TooManyStreams: every slot is taken.
+        """
+        self._background_slots.acquire()
+        connection = BackgroundConnection(headers, body)
+        exchange = Exchange(self, door, connection, background=connection)
+        connection.running = task = asyncio.get_running_loop().create_task(exchange.run())
+        self._background.add(task)
+        task.add_done_callback(partial(self._end_background, connection))
+        return connection
+
+    def _end_background(self, connection: BackgroundConnection, task: asyncio.Task[None]) -> None:
+        connection.outcome.cancel()  # if the task was cancelled before it had one
+        self._background.discard(task)
+        self._background_slots.release()
 
     def _start_dump(self) -> Dump | None:
         """Let the dump see the streams of all upstreams, if a dump is configured."""
@@ -148,10 +176,14 @@ class Gateway:
         self.slots.acquire()
         exchange.has_slot = True
 
+    def release_slot(self, exchange: Exchange) -> None:
+        if exchange.has_slot:
+            exchange.has_slot = False
+            self.slots.release()
+
     def forget(self, exchange: Exchange) -> None:
         """Remove an exchange that has ended, whether or not it was registered."""
-        if exchange.has_slot:
-            self.slots.release()
+        self.release_slot(exchange)
         if exchange in self.exchanges:
             self.exchanges.remove(exchange)
             self.telemetry.closed()
@@ -170,8 +202,22 @@ class Gateway:
         for exchange in tuple(self.exchanges):
             exchange.stop(stopping_error())
 
+    async def _end_all_background(self) -> None:
+        """Wait for background responses, which no connection of a server waits for: they have the grace period too."""
+        if not self._background:
+            return
+        if not self.is_stopping:
+            await self.stop()
+        grace = self.settings.server.shutdown_grace
+        _, late = await asyncio.wait(self._background, timeout=grace + _STORE_SECONDS)
+        for task in late:
+            task.cancel()
+        if late:
+            await asyncio.wait(late, timeout=_STORE_SECONDS)
+
     async def close(self) -> None:
         """End the sweeper and close the upstreams' connections."""
+        await self._end_all_background()
         if self._sweeper is not None:
             self._sweeper.cancel()
             with suppress(asyncio.CancelledError):
@@ -268,6 +314,7 @@ class Gateway:
                     client = exchange.client
                     if (
                         client.keep_alive is not None
+                        and not exchange.is_background
                         and client.last_write <= before
                         and not client.is_writing
                     ):

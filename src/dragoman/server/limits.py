@@ -126,19 +126,23 @@ def check_json(body: bytes, *, max_depth: int, max_values: int) -> None:
 
 
 class StreamSlots:
-    """Counts open exchanges."""
+    """Counts open exchanges. `setting`: the name of the limit; `what`: what is counted."""
 
-    __slots__ = ("limit", "open")
+    __slots__ = ("_setting", "_what", "limit", "open")
 
-    def __init__(self, limit: int) -> None:
+    def __init__(
+        self, limit: int, setting: str = "server.max_streams", what: str = "requests"
+    ) -> None:
         self.limit = limit
         self.open = 0
+        self._setting = setting
+        self._what = what
 
     def check(self) -> None:
         """Raises TooManyStreams: every slot is taken."""
         if self.open >= self.limit:
             raise TooManyStreams(
-                f"expected fewer than {self.limit} requests at a time (server.max_streams); "
+                f"expected fewer than {self.limit} {self._what} at a time ({self._setting}); "
                 "every slot is taken, try again in 1 s",
                 code="too_many_streams",
             )

@@ -20,7 +20,7 @@ from msgspec import Struct, structs
 
 from dragoman._json import as_object, loads
 from dragoman.core.ids import RESPONSE_PREFIX, response_of
-from dragoman.dialects.responses import read_submitted
+from dragoman.dialects.responses import asks_for_background, read_submitted
 from dragoman.errors import MalformedJson, RequestRefused, StoreError, StoreMissing
 from dragoman.model.parts import Call, Dialect, Extra, Opaque, Part, Result
 from dragoman.model.request import Request, Turn
@@ -100,11 +100,7 @@ class Continuation(Struct, frozen=True, kw_only=True):
 
 def is_new(request: Request) -> bool:
     """Whether a Responses request continues nothing and refers to nothing, like the first of every conversation."""
-    return (
-        request.previous_id is None
-        and (request.extra is None or "background" not in request.extra.fields)
-        and not references(request)
-    )
+    return request.previous_id is None and not references(request)
 
 
 def make_keeper(
@@ -150,7 +146,6 @@ async def find_continuation(
     """
     if door == "messages":
         return await _continue_thread(managed, request, caller)
-    _check_background(request)
     if memory is not None:
         return await _continue_on_connection(managed, request, caller, memory)
     links: tuple[Link, ...] = ()
@@ -240,11 +235,21 @@ async def _continue_response(
     )
 
 
-def _check_background(request: Request) -> None:
-    """Raises RequestRefused for `background: true`: a response of this gateway ends when its client leaves."""
-    raw = None if request.extra is None else request.extra.fields.get("background")
-    if raw is not None and bytes(raw).strip() == b"true":
-        raise _background_refused()
+def check_background(managed: ManagedStore, request: Request) -> None:
+    """Raises RequestRefused: a background response would not be stored, so nobody could ask for it."""
+    if managed.is_on and _is_kept(managed, request):
+        return
+    if not managed.is_on:
+        why = 'this gateway stores nothing (store.policy = "off")'
+    elif request.store is False:
+        why = "the request has `store: false`"
+    else:
+        why = 'this gateway stores only responses with `store: true` (store.policy = "asked")'
+    raise RequestRefused(
+        f"background: expected a response that is stored, because it is polled later; {why}",
+        param="background",
+        code="background_requires_store",
+    )
 
 
 async def continue_submitted(
@@ -449,6 +454,7 @@ def _draft(
         inherits=claims,
         claims=claims,
         only_waiting=caller.only_waiting,
+        background=door == "responses" and not claims and asks_for_background(request),
     )
 
 
@@ -552,15 +558,6 @@ def item_missing(item_id: str) -> Missing:
         f"Item with id '{item_id}' not found. Items are not persisted when `store` is set to false. "
         "Try again with `store` set to true, or remove this item from your input.",
         param="input",
-    )
-
-
-def _background_refused() -> RequestRefused:
-    return RequestRefused(
-        "background: expected false, got true: a response of this gateway ends with its client; "
-        "stream it instead, and follow it with GET /v1/responses/{id}?stream=true",
-        param="background",
-        code="unsupported_parameter",
     )
 
 

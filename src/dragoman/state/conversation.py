@@ -5,6 +5,7 @@ from itertools import takewhile
 
 from msgspec import structs
 
+from dragoman.dialects.responses import without_background
 from dragoman.model.parts import Extra
 from dragoman.model.request import Namespace, Request, Tool, Turn
 from dragoman.store.records import Link
@@ -61,7 +62,7 @@ def _overlay(below: Request, above: Request) -> Request:
         if getattr(above, name) == default
     }
     heads = tuple([turn for turn in above.turns if turn.head]) or below.turns
-    extra = _merged(below.extra, above.extra)
+    extra = _merged(without_background(below).extra, above.extra)
     return structs.replace(above, **inherited, turns=heads, extra=extra)
 
 

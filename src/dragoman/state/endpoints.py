@@ -10,13 +10,15 @@
 A replayed stream has the bytes that the first client got. Events are counted by their `sequence_number`; comments and
 keep-alives, which only kept the first client's connection open, are left out. The node that runs a response sends its
 stream to followers as it comes, a moment after the first client got it; the end comes from the store, once it is stored.
-Another node knows nothing before the end: it keeps the connection open, and then sends everything at once.
+Another node sends what that node appends to the store, which it does for background responses. Of other responses it knows
+nothing before the end: it keeps the connection open, and then sends everything at once.
 """
 
 import asyncio
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from functools import partial
 
 from msgspec import structs
 from starlette.responses import Response, StreamingResponse
@@ -25,7 +27,7 @@ from dragoman._json import dumps, dumps_document
 from dragoman.dialects import responses
 from dragoman.dialects.codec import DecodeContext, EncodeContext
 from dragoman.dialects.interpret import stream_body
-from dragoman.dialects.responses import failed_event, list_items
+from dragoman.dialects.responses import list_items
 from dragoman.errors import RequestRefused, StoreError, StoreMissing
 from dragoman.model.outcome import ErrorInfo
 from dragoman.sse import Frame, FrameParser, encode_comment
@@ -33,7 +35,7 @@ from dragoman.state.conversation import continued, settings_of
 from dragoman.state.keeper import cancelled_error
 from dragoman.state.managed_store import ManagedStore
 from dragoman.store.contract import Key, Store
-from dragoman.store.records import Link, Stored, StoredHead
+from dragoman.store.records import Link, Progress, Stored, StoredHead
 
 SUBMITTED = re.compile(r"(?:/v1)?/responses/([^/]+)/submit_tool_outputs/?")
 
@@ -75,7 +77,7 @@ async def read_response(
     stored = await _read_stored(managed, owner, response_id, stream=is_stream)
     if not is_stream:
         return Response(await _read_body(managed, stored), media_type=_JSON)
-    if stored.head.status == "in_progress":
+    if not _has_ended(stored):
         live = follow(managed, (owner, response_id), after)
         return StreamingResponse(live, media_type=_EVENTS, headers=_STREAM)
     stream = replay(_stream(stored), after)
@@ -142,6 +144,19 @@ def _check_door(door: str, response_id: str) -> None:
         raise StoreMissing(
             f"expected a stored response, {response_id!r} is none", response_id=response_id
         )
+
+
+def _has_ended(stored: Stored) -> bool:
+    """Whether the response has an end, which is stored. Others still run, were cancelled, or died with their gateway."""
+    match stored.head.status:
+        case "in_progress":
+            return False
+        case "cancelled":
+            return stored.stream is not None
+        case "failed":
+            return responses.has_failed(stored.body)
+        case _:
+            return True
 
 
 async def _read_body(managed: ManagedStore, stored: Stored) -> bytes:
@@ -252,7 +267,8 @@ async def follow(managed: ManagedStore, key: Key, after: int | None) -> AsyncIte
     replay = Replay(after)
     spoke = time.monotonic()
     place = 0
-    while (running := managed.find(key)) is not None:
+    running = managed.find(key)
+    while running is not None and running in managed.running:
         data = running.sent_from(place)
         place += len(data)
         frames = replay.feed(data)
@@ -266,19 +282,30 @@ async def follow(managed: ManagedStore, key: Key, after: int | None) -> AsyncIte
                 yield encode_comment("keep-alive")
     try:
         while True:
-            stored = await managed.call("read", lambda store: store.read(*key, stream=True))
-            if stored.head.status != "in_progress":
-                break
-            if time.monotonic() - spoke > KEEP_ALIVE_SECONDS:
+            progress = await managed.call("progress", partial(_progress, key, place))
+            place += len(progress.sent)
+            frames = replay.feed(progress.sent)
+            if not frames and time.monotonic() - spoke > KEEP_ALIVE_SECONDS:
+                frames = encode_comment("keep-alive")
+            if frames:
                 spoke = time.monotonic()
-                yield encode_comment("keep-alive")
+                yield frames
+            if progress.head.status != "in_progress":
+                break
             await asyncio.sleep(POLL_SECONDS)
+        stored = await managed.call("read", lambda store: store.read(*key, stream=True))
     except StoreError:
         return  # clients recognize a stream without a terminal event as cut
-    if stored.stream is None:  # the response did not reach its end
-        yield failed_event(await _read_body(managed, stored), replay.last + 1)
-    else:
-        yield replay.rest(stored.stream)
+    if _has_ended(stored) and (stored.stream is not None or place == 0):
+        yield replay.rest(_stream(stored))
+    else:  # the response did not reach its end, or its stream is too large to be stored
+        if place == 0 and stored.body:
+            yield replay.rest(responses.created_event(stored.body))
+        yield responses.terminal_event(await _read_body(managed, stored), replay.last + 1)
+
+
+def _progress(key: Key, start: int, store: Store) -> Awaitable[Progress]:
+    return store.progress(*key, start=start)
 
 
 def replay(stream: bytes, after: int | None) -> bytes:

@@ -9,6 +9,10 @@ yet. A response that runs for a while is begun in the store, so that others see 
 another by a claim is begun before anything is sent. A response that is stored only while it waits (`Draft.only_waiting`)
 is neither begun early nor replayed, and one that waits for nothing leaves no content.
 
+A background response (`Draft.background`) is begun, as queued, before its client gets anything. While it runs, the node
+appends to the store what was sent, for followers on other nodes. Its client is gone when it ends, so storing the end is
+tried as long as its lease lasts.
+
 A response that is only remembered (`only_remember`) does not enter the store: its end goes to the connection that sent its
 request.
 """
@@ -32,7 +36,7 @@ from dragoman.core.store_notes import AnswerEnd, StoreNotes, open_call_ids
 from dragoman.dialects import responses
 from dragoman.dialects.codec import EncodeContext
 from dragoman.dialects.registry import CODECS
-from dragoman.errors import StoreConflict, StoreError, StoreMissing
+from dragoman.errors import StoreConflict, StoreError, StoreMissing, StoreUnavailable
 from dragoman.model.outcome import ErrorInfo, Outcome
 from dragoman.model.parts import Dialect, Part, part_size
 from dragoman.offload import offload
@@ -50,6 +54,13 @@ T = TypeVar("T")
 # The largest stream that is stored for replay. Events take some ten times their text; of a larger stream only the body is stored.
 MAX_STREAM_BYTES = 64 * 1024 * 1024
 
+APPEND_SECONDS = 0.5
+"""How often what was sent of a background response is appended to the store. A follower on another node sees it with its next
+poll, within about a second; each append is one small write."""
+
+RETRY_SECONDS = 1.0
+"""How often storing the end of a background response is tried while the store does not answer."""
+
 
 class RepeatedId(StoreConflict):
     """An upstream gave a new response the id of a stored one."""
@@ -64,12 +75,16 @@ class Keeper:
     """Stores one answer. `draft.id` is the answer's id if the gateway chooses it. `stop` ends the exchange with an error."""
 
     __slots__ = (
+        "_appended",
+        "_appended_at",
+        "_appending",
         "_beginning",
         "_buffer",
         "_draft",
         "_end",
         "_family",
         "_has_begun",
+        "_has_progress",
         "_is_over",
         "_is_tried",
         "_managed",
@@ -104,6 +119,12 @@ class Keeper:
         )
         self._waiters: list[asyncio.Future[None]] = []
         self._beginning: asyncio.Task[None] | None = None
+        self._appending: asyncio.Task[None] | None = None
+        self._appended = 0  # how many bytes of the buffer the store has
+        self._appended_at = float("-inf")
+        self._has_progress = (
+            False  # whether the store has the response object of an answer in progress
+        )
         self._is_over = False
         self._is_tried = False  # whether storing the end was tried
         self.is_ending = False
@@ -140,6 +161,14 @@ class Keeper:
         return self._draft.parent
 
     @property
+    def is_background(self) -> bool:
+        return self._draft.background
+
+    @property
+    def created(self) -> float:
+        return self._draft.created
+
+    @property
     def names_itself(self) -> bool:
         """Whether the answer must have the gateway's id: it continues a stored response, or is a message of a thread.
 
@@ -150,7 +179,7 @@ class Keeper:
     @property
     def key(self) -> Key | None:
         """The key in the store; None while the answer has no id."""
-        if self._draft.claims:
+        if self._draft.claims or self._draft.background:
             return self._draft.owner, self._draft.id
         response_id = self._notes.response_id if self._has_begun else ""
         return (self._draft.owner, response_id) if response_id else None
@@ -164,6 +193,38 @@ class Keeper:
         await self._managed.call("begin", lambda store: store.begin(self._draft))
         self.is_begun = True
         self._managed.running.add(self)
+
+    async def queue(self, body: bytes, opening: bytes) -> None:
+        """Begin a background response, before anything is sent: its response object, and the events that begin its stream.
+
+        Raises:
+            StoreError
+        """
+        draft = structs.replace(self._draft, body=body)
+        await self._managed.call("begin", lambda store: store.begin(draft))
+        self.is_begun = True
+        self.take(opening)
+
+    def append_soon(self, now: float) -> None:
+        """Start a task that appends to the store what was sent of a background response, if that is due."""
+        is_idle = self._appending is None or self._appending.done()
+        is_due = self._buffer.size > self._appended and now - self._appended_at >= APPEND_SECONDS
+        if self._draft.background and self.is_begun and is_due and is_idle and self._end is None:
+            self._appended_at = now
+            self._appending = self._managed.spawn(self._append())
+
+    async def _append(self) -> None:
+        key, place = (self._draft.owner, self._draft.id), self._appended
+        sent = self.sent_from(place)
+        opening = None if self._has_progress else self._notes.opening
+        body = b"" if opening is None else opening()
+        # What is not appended now is appended the next time. Others see to it that a response that was cancelled ends.
+        with suppress(StoreError):
+            await self._managed.call(
+                "append", lambda store: store.append(*key, place, sent, body=body)
+            )
+            self._appended = place + len(sent)
+            self._has_progress = self._has_progress or bool(body)
 
     def take(self, sent: bytes) -> None:
         """Add bytes of the stream that were sent."""
@@ -215,10 +276,25 @@ class Keeper:
         try:
             is_cancelled = await self._store(end, buffer if is_whole else None)
         except StoreError as error:
+            if self._draft.background and not isinstance(error, StoreConflict):
+                await self._store_failure(_unstored(error))
             return self._fail(end, last, _unstored(error))
         if is_cancelled and end.status != "failed":
             return self._fail(end, last, cancelled_error())
         return last
+
+    async def _store_failure(self, problem: ErrorInfo) -> None:
+        """Store that a background response has failed because its end could not be stored, for example because of its size."""
+        owner, response_id = self._draft.owner, self._draft.id
+
+        async def fail(store: Store) -> None:
+            begun = await store.read(owner, response_id)
+            body = responses.change_status(begun.body, "failed", problem)
+            await store.finish(owner, response_id, StoredEnd(status="failed", body=body))
+
+        with suppress(StoreError):  # if the store still does not answer: the lease ends
+            await self._managed.call("store", fail)
+            self._is_over = True
 
     async def _find_end(self) -> AnswerEnd | None:
         """Return how the stream ended; None if it has no end that can be stored."""
@@ -365,16 +441,28 @@ class Keeper:
             open_calls=end.open_calls,
             upstream=self._upstream,
             family=self._family,
+            needs_lease=self._draft.background,
         )
         self.is_ending = True
         try:
-            status = await self._managed.call(
-                "store", lambda store: self._write(store, end, ending)
-            )
+            status = await self._try_to_store(end, ending)
         finally:
             self.is_ending = False
         self._is_over = True
         return status == "cancelled"
+
+    async def _try_to_store(self, end: AnswerEnd, ending: StoredEnd) -> str:
+        until = time.monotonic() + self._managed.settings.lease
+        while True:
+            try:
+                return await self._managed.call(
+                    "store", lambda store: self._write(store, end, ending)
+                )
+            except StoreUnavailable:
+                is_late = time.monotonic() >= until or self._managed.is_closed
+                if not self._draft.background or is_late:
+                    raise
+            await asyncio.sleep(RETRY_SECONDS)
 
     async def _write(self, store: Store, end: AnswerEnd, ending: StoredEnd) -> str:
         owner, response_id = self._draft.owner, end.id
@@ -394,7 +482,7 @@ class Keeper:
                 raise
             # The owner has deleted the response meanwhile: nothing is stored.
         except StoreConflict:
-            if not self._draft.claims:
+            if not (self._draft.claims or self._draft.background):
                 return await self._meet(store, draft, ending)
             # A write that was stopped may have happened after the check above.
             if not await _is_stored(store, (owner, response_id), ending):
@@ -455,7 +543,8 @@ class Keeper:
         if self._beginning is not None:
             await asyncio.shield(self._beginning)
         key = self.key
-        if not self.is_begun or key is None:
+        # A background response without an end has failed, when its lease ends; nobody has cancelled it.
+        if not self.is_begun or key is None or self._draft.background:
             return
         with suppress(StoreError):
             if self._has_begun:

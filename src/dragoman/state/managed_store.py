@@ -1,7 +1,8 @@
 """The store of a gateway: opens it on first use, maintains it while it is open, and reports its problems.
 
 A gateway keeps working when its store fails: callers get the reason, and the next call tries again. Background tasks
-begin the responses that have run for a while, renew the leases of all running responses, and sweep. Every worker process
+begin the responses that have run for a while, append what was sent of background responses, renew the leases of all
+running responses, and sweep. Every worker process
 of every node may sweep: PostgreSQL gives each sweeper different rows, and SQLite's file lets in one sweeper at a time.
 """
 
@@ -24,9 +25,9 @@ from dragoman.errors import (
     StoreUnavailable,
 )
 from dragoman.model.request import Request
-from dragoman.store.contract import LEASE_SECONDS, Key, Store
+from dragoman.store.contract import Key, Store
 from dragoman.store.engine_store import open_store
-from dragoman.store.records import Swept
+from dragoman.store.records import Status, Swept
 
 if TYPE_CHECKING:
     from dragoman.state.keeper import Keeper
@@ -63,7 +64,7 @@ SWEEP_PAUSE_SECONDS = 0.05
 """Between the batches of one sweep, so that other operations get their turn."""
 
 # Operations that only read. Their success does not prove that the store works: a full disk can be read, not written.
-_READS = frozenset({"chain", "get_seals", "head", "items", "look", "ping", "read"})
+_READS = frozenset({"chain", "get_seals", "head", "items", "look", "ping", "progress", "read"})
 
 
 class ManagedStore:
@@ -92,7 +93,7 @@ class ManagedStore:
         self._opening: asyncio.Task[Store] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._maintenance: list[asyncio.Task[None]] = []
-        self._is_closed = False
+        self.is_closed = False
 
     @property
     def is_on(self) -> bool:
@@ -170,7 +171,7 @@ class ManagedStore:
 
     async def close(self) -> None:
         """Wait up to five seconds for spawned tasks, then close the store."""
-        self._is_closed = True
+        self.is_closed = True
         tending = [*self._maintenance, *([] if self._recovering is None else [self._recovering])]
         for task in tending:
             task.cancel()
@@ -191,7 +192,7 @@ class ManagedStore:
 
     async def _opened(self) -> Store:
         """Return the open store. All callers during one opening wait for the same attempt."""
-        if self._is_closed:
+        if self.is_closed:
             raise StoreUnavailable("expected an open store, the gateway is shutting down")
         if self._opening is None or self._opening.done():
             self._opening = asyncio.get_running_loop().create_task(self._open())
@@ -225,7 +226,8 @@ class ManagedStore:
             for each in tuple(self.running):
                 if not each.is_begun and each.since < now - BEGIN_SECONDS:
                     each.begin_soon()
-            if now - renewed >= LEASE_SECONDS / 3:
+                each.append_soon(now)
+            if now - renewed >= self.settings.lease / 3:
                 renewed = looked = now
                 self.spawn(self._lose("renew", lambda store, keys: store.renew(keys)))
             elif now - looked >= LOOK_SECONDS:
@@ -235,7 +237,7 @@ class ManagedStore:
     async def _lose(
         self, name: str, find: Callable[[Store, list[Key]], Awaitable[frozenset[Key]]]
     ) -> None:
-        """Stop the keepers whose responses were cancelled or deleted in the store."""
+        """Stop the keepers whose responses were cancelled or deleted in the store, and background responses without a lease."""
         begun: dict[Key, list[Keeper]] = {}
         for each in self.running:
             if each.is_begun and each.key is not None:
@@ -246,8 +248,9 @@ class ManagedStore:
             return
         with suppress(StoreError):
             for key in await self.call(name, lambda store: find(store, [*begun])):
-                if await self.call("head", partial(_is_cancelled, key)):
-                    for each in begun[key]:
+                status = await self.call("head", partial(_status, key))
+                for each in begun[key]:
+                    if status == "cancelled" or (status == "failed" and each.is_background):
                         each.lose()
 
     def _swept(self, swept: Swept) -> None:
@@ -266,7 +269,7 @@ class ManagedStore:
 
     def report_problem(self, error: StoreError) -> None:
         """Record and log that the store fails, and try it from time to time until it works."""
-        if self._is_closed:
+        if self.is_closed:
             return
         now = time.monotonic()
         reported, when = self._reported
@@ -297,12 +300,12 @@ async def _ping(store: Store) -> None:
     await store.ping()
 
 
-async def _is_cancelled(key: Key, store: Store) -> bool:
-    """Whether a response that no longer runs was cancelled or deleted. Otherwise it ended, or another response with its id did."""
+async def _status(key: Key, store: Store) -> Status:
+    """The status of a response that no longer runs; a deleted one is cancelled too. Or of another response with its id."""
     try:
-        return (await store.head(*key)).status == "cancelled"
+        return (await store.head(*key)).status
     except StoreMissing:
-        return True
+        return "cancelled"
 
 
 async def _try(store: Store) -> None:

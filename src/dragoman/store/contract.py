@@ -1,6 +1,7 @@
 """The contract of a store: what every engine does, and what its callers may rely on.
 
     begin ─► (renew, lost)* ─► finish    a response that others may see while it runs
+    append, progress                     its stream so far, for followers on other nodes
     put                                  `begin` and `finish` in one write, at the end
     head, read, chain                    reading: by id, constant in the number stored; a chain is one query
     claim ─► begin/put ─► finish         `submit_tool_outputs`: one wins
@@ -9,7 +10,7 @@
     put_items, find_items                which response an item belongs to
     expire, stats, ping, close
 
-**Acknowledged is durable.** When `begin`, `put`, `finish`, `claim`, `cancel`, `delete`, `put_seals` or `put_items` has
+**Acknowledged is durable.** When `begin`, `append`, `put`, `finish`, `claim`, `cancel`, `delete`, `put_seals` or `put_items` has
 returned, its change survives the death of this process at any moment, and every later read, here or on another node,
 sees it. A call that raises `StoreUnavailable`, or that is cancelled, may or may not have taken effect.
 
@@ -24,7 +25,9 @@ died: another response may take it. Branches by `previous_response_id` take no c
 
 **Leases.** A running response has a lease too. A node calls `renew` for all its running responses every third of a
 lease; `renew` extends their leases and claims, and returns the responses that no longer run (cancelled or deleted,
-perhaps on another node). `lost` only returns those, and is called more often.
+perhaps on another node). `lost` only returns those, and is called more often. A lease lasts as long as the setting
+`store.lease` says, unless the caller says otherwise. A lease that has lapsed is not renewed: others may have seen that the
+response has failed. A response that never ended keeps what was appended.
 
 **Expiry.** A response lives `ttl` seconds from being stored, and at most `WAITING_SECONDS` if it is `only_waiting`. A response that continues it keeps all its ancestors alive
 as long as itself, so that no active conversation loses its beginning. Expired responses are not found, swept or not.
@@ -43,6 +46,7 @@ from dragoman.store.records import (
     Draft,
     Escrowed,
     Link,
+    Progress,
     Status,
     Stored,
     StoredEnd,
@@ -50,9 +54,6 @@ from dragoman.store.records import (
     StoreStats,
     Swept,
 )
-
-LEASE_SECONDS = 60.0
-"""How long a response may run without a renewal. Renewed every third of a lease, it survives two failed renewals."""
 
 WAITING_SECONDS = 3600.0
 """How long a response of a client that wants nothing stored waits for the outputs of its calls. The longest tool runs, and
@@ -104,7 +105,7 @@ class Store(Protocol):
         """`memory`, `sqlite` or `postgresql`."""
         ...
 
-    async def begin(self, draft: Draft, *, lease: float = LEASE_SECONDS) -> None:
+    async def begin(self, draft: Draft, *, lease: float | None = None) -> None:
         """Store a response that runs.
 
         Raises:
@@ -114,13 +115,30 @@ class Store(Protocol):
         ...
 
     async def renew(
-        self, running: Collection[Key], *, lease: float = LEASE_SECONDS
+        self, running: Collection[Key], *, lease: float | None = None
     ) -> frozenset[Key]:
         """Extend the leases of running responses, and their claims. Returns the responses that no longer run."""
         ...
 
     async def lost(self, running: Collection[Key]) -> frozenset[Key]:
         """Return the responses that no longer run, like `renew`, but only read: cheap enough for once a second."""
+        ...
+
+    async def append(
+        self, owner: str, response_id: str, place: int, sent: bytes, *, body: bytes = b""
+    ) -> None:
+        """Add the bytes from `place` on to the stream of a running response. The same place may be written again.
+
+        body: the response object as it is now; empty: it has not changed. The end of the response replaces both.
+
+        Raises:
+            StoreMissing: the response was deleted, or has expired. StoreConflict: it has ended, or was cancelled.
+            StoreTooLarge: the bytes exceed a cap.
+        """
+        ...
+
+    async def progress(self, owner: str, response_id: str, *, start: int = 0) -> Progress:
+        """Return the head, and the appended bytes from the byte `start` on; none once it has ended. Raises StoreMissing."""
         ...
 
     async def finish(self, owner: str, response_id: str, ending: StoredEnd) -> Status:
@@ -130,7 +148,8 @@ class Store(Protocol):
 
         Raises:
             StoreMissing: the response was deleted, or has expired. StoreTooLarge: the ending exceeds a cap.
-            StoreConflict: the response has ended before, or another response holds the claim.
+            StoreConflict: the response has ended before, another response holds the claim, or the ending comes after the
+                lease that it needs.
         """
         ...
 
@@ -163,7 +182,7 @@ class Store(Protocol):
         ...
 
     async def claim(
-        self, owner: str, response_id: str, *, by: str, lease: float = LEASE_SECONDS
+        self, owner: str, response_id: str, *, by: str, lease: float | None = None
     ) -> ClaimResult:
         """Take the right to continue a response, for the response whose id will be `by`. Raises StoreMissing."""
         ...

@@ -91,15 +91,23 @@ def head_of(row: Row, now: float) -> StoredHead:
     )
 
 
-def is_over(row: Row) -> bool:
+def is_over(row: Row, over: "RowEnd", now: float) -> bool:
     """Whether an ending comes too late because the response was cancelled.
 
     Raises:
-        StoreConflict: the response has an ending already.
+        StoreConflict: the response has an ending already, or counts as failed.
     """
     if row.status not in ("in_progress", "cancelled"):
         raise _ended_before(row.id, row.status)
+    if over.needs_lease and row.status == "in_progress" and row.lease <= now:
+        raise _ended_before(row.id, "failed")
     return row.status == "cancelled"
+
+
+def check_running(row: Row) -> None:
+    """Raises StoreConflict: the response has ended, or was cancelled."""
+    if row.status != "in_progress":
+        raise _ended_before(row.id, row.status)
 
 
 def claim_result(head: StoredHead, by: str) -> ClaimResult:
@@ -191,10 +199,19 @@ class RowEnd(Struct, frozen=True, gc=False, kw_only=True):
     answer: bytes = b""
     body: bytes
     stream: bytes | None
+    needs_lease: bool = False
 
     @property
     def size(self) -> int:
         return len(self.answer) + len(self.body) + len(self.stream or b"")
+
+
+class Piece(Struct, frozen=True, gc=False):
+    """A packed piece of the stream of a running response: the bytes from `place` up to `until`."""
+
+    place: int
+    until: int
+    data: bytes
 
 
 Entry = Callable[[], StoredContent]
@@ -211,8 +228,16 @@ class StoreEngine(Protocol):
         """`ttl`: how long the row lives from `now` on. Raises StoreConflict, and whatever `entry` raises."""
         ...
 
+    async def append(self, key: Key, piece: Piece, body: bytes | None, now: float) -> None:
+        """Add a piece, or replace the one in its place. `body`: None: unchanged. Raises StoreMissing, StoreConflict."""
+        ...
+
+    async def pieces(self, key: Key, start: int, now: float) -> tuple[Row, list[Piece]] | None:
+        """Return the pieces that end after `start`, in their order."""
+        ...
+
     async def finish(self, key: Key, over: RowEnd, now: float) -> Status:
-        """Raises StoreMissing, StoreConflict."""
+        """Also removes the pieces. Raises StoreMissing, StoreConflict."""
         ...
 
     async def renew(self, running: Collection[Key], until: float, now: float) -> frozenset[Key]: ...

@@ -29,7 +29,6 @@ from dragoman.store.codec import (
     weigh_request,
 )
 from dragoman.store.contract import (
-    LEASE_SECONDS,
     MAX_CHAIN,
     MAX_CHAIN_BYTES,
     SWEEP_BATCH,
@@ -40,6 +39,7 @@ from dragoman.store.contract import (
 )
 from dragoman.store.credentials import remove_credentials
 from dragoman.store.engine import (
+    Piece,
     Row,
     RowEnd,
     StoredContent,
@@ -55,6 +55,7 @@ from dragoman.store.records import (
     Draft,
     Escrowed,
     Link,
+    Progress,
     Status,
     Stored,
     StoredEnd,
@@ -118,17 +119,17 @@ class EngineStore:
     def engine(self) -> str:
         return self._engine.name
 
-    async def begin(self, draft: Draft, *, lease: float = LEASE_SECONDS) -> None:
-        await self._insert(draft, None, lease)
+    async def begin(self, draft: Draft, *, lease: float | None = None) -> None:
+        await self._insert(draft, None, self._lease(lease))
 
     async def renew(
-        self, running: Collection[Key], *, lease: float = LEASE_SECONDS
+        self, running: Collection[Key], *, lease: float | None = None
     ) -> frozenset[Key]:
         if not running:
             return frozenset()
         now = self._clock()
         asked = _asked(running)
-        lost = await self._engine.renew(list(asked), now + lease, now)
+        lost = await self._engine.renew(list(asked), now + self._lease(lease), now)
         return frozenset([asked[key] for key in lost])
 
     async def lost(self, running: Collection[Key]) -> frozenset[Key]:
@@ -137,6 +138,25 @@ class EngineStore:
         asked = _asked(running)
         lost = await self._engine.lost(list(asked), self._clock())
         return frozenset([asked[key] for key in lost])
+
+    async def append(
+        self, owner: str, response_id: str, place: int, sent: bytes, *, body: bytes = b""
+    ) -> None:
+        data = await offload(len(sent), pack_bytes, sent)
+        packed = pack_bytes(body) if body else None
+        check_size(len(data) + len(packed or b""), self._settings, "an answer")
+        piece = Piece(place, place + len(sent), data)
+        await self._engine.append(_key(owner, response_id), piece, packed, self._clock())
+
+    async def progress(self, owner: str, response_id: str, *, start: int = 0) -> Progress:
+        now = self._clock()
+        found = await self._engine.pieces(_key(owner, response_id), start, now)
+        if found is None:
+            raise missing(response_id)
+        row, pieces = found
+        with _readable():
+            size = sum(len(piece.data) for piece in pieces) * _GROWTH
+            return Progress(head_of(row, now), await offload(size, _joined, pieces, start))
 
     async def finish(self, owner: str, response_id: str, ending: StoredEnd) -> Status:
         over = await offload(_weigh(ending), self._over, ending)
@@ -182,10 +202,11 @@ class EngineStore:
             return await offload(size * _GROWTH, _links, shares, now)
 
     async def claim(
-        self, owner: str, response_id: str, *, by: str, lease: float = LEASE_SECONDS
+        self, owner: str, response_id: str, *, by: str, lease: float | None = None
     ) -> ClaimResult:
         now = self._clock()
-        return await self._engine.claim(_key(owner, response_id), _clean(by), now + lease, now)
+        until = now + self._lease(lease)
+        return await self._engine.claim(_key(owner, response_id), _clean(by), until, now)
 
     async def release(self, owner: str, response_id: str, *, by: str) -> None:
         await self._engine.release(_key(owner, response_id), _clean(by))
@@ -253,6 +274,9 @@ class EngineStore:
     async def close(self) -> None:
         await self._engine.close()
 
+    def _lease(self, lease: float | None) -> float:
+        return self._settings.lease if lease is None else lease
+
     async def _insert(self, draft: Draft, ending: StoredEnd | None, lease: float) -> None:
         now = self._clock()
         until = now + lease
@@ -310,6 +334,7 @@ class EngineStore:
             family=_clean(ending.family),
             body=pack_bytes(ending.body),
             stream=None if ending.stream is None else ending.stream.packed(),
+            needs_lease=ending.needs_lease,
         )
         if over.size > self._most:
             check_size(over.size, self._settings, "an answer")
@@ -327,6 +352,18 @@ def _readable() -> Generator[None]:
         yield
     except (AttributeError, TypeError, ValueError) as error:
         raise StoreDamaged(f"expected a row of this program in the store: {error}") from error
+
+
+def _joined(pieces: list[Piece], start: int) -> bytes:
+    """Return the bytes from `start` on, as far as no piece is missing."""
+    found: list[bytes] = []
+    place = start
+    for piece in pieces:
+        if piece.place > place:
+            break
+        found.append(unpack_bytes(piece.data)[place - piece.place :])
+        place = piece.until
+    return b"".join(found)
 
 
 def _size(content: StoredContent) -> int:

@@ -11,9 +11,11 @@ from dragoman.config.settings import StoreSettings
 from dragoman.store.contract import MAX_CHAIN_BYTES, ClaimResult, Key
 from dragoman.store.engine import (
     Entry,
+    Piece,
     Row,
     RowEnd,
     StoredContent,
+    check_running,
     claim_result,
     claim_taken,
     exists,
@@ -39,11 +41,12 @@ class _Sealed(Struct, frozen=True):
 class MemoryEngine:
     """An engine of dictionaries. No method awaits anything, so every operation is a transaction."""
 
-    __slots__ = ("_kept", "_sealed", "_settings", "_size")
+    __slots__ = ("_kept", "_pieces", "_sealed", "_settings", "_size")
 
     def __init__(self, settings: StoreSettings) -> None:
         self._settings = settings
         self._kept: dict[Key, StoredContent] = {}
+        self._pieces: dict[Key, dict[int, Piece]] = {}
         self._sealed: dict[_Place, _Sealed] = {}
         self._size = 0
 
@@ -74,11 +77,33 @@ class MemoryEngine:
             self._settle(row, row.status)
         self._make_room()
 
+    async def append(self, key: Key, piece: Piece, body: bytes | None, now: float) -> None:
+        kept = self._find(key, now)
+        check_running(kept.row)
+        pieces = self._pieces.setdefault(key, {})
+        before = pieces.get(piece.place)
+        pieces[piece.place] = piece
+        grown = len(piece.data) - (0 if before is None else len(before.data))
+        if body is not None:
+            grown += len(body) - len(kept.body)
+            kept.body = body
+        kept.row.size += grown
+        self._size += grown
+        self._make_room()
+
+    async def pieces(self, key: Key, start: int, now: float) -> tuple[Row, list[Piece]] | None:
+        kept = self._live(key, now)
+        if kept is None:
+            return None
+        found = sorted(self._pieces.get(key, {}).items())
+        return kept.row, [piece for _, piece in found if piece.until > start]
+
     async def finish(self, key: Key, over: RowEnd, now: float) -> Status:
         kept = self._find(key, now)
-        if is_over(kept.row):
+        if is_over(kept.row, over, now):
             return "cancelled"
         self._end(kept, over)
+        self._pieces.pop(key, None)
         self._make_room()
         return over.status
 
@@ -86,7 +111,7 @@ class MemoryEngine:
         lost: set[Key] = set()
         for key in running:
             kept = self._live(key, now)
-            if kept is None or kept.row.status != "in_progress":
+            if kept is None or not _runs(kept.row, now):
                 lost.add(key)
                 continue
             kept.row.lease = until
@@ -97,9 +122,7 @@ class MemoryEngine:
 
     async def lost(self, running: Collection[Key], now: float) -> frozenset[Key]:
         found = [(key, self._live(key, now)) for key in running]
-        return frozenset(
-            [key for key, kept in found if kept is None or kept.row.status != "in_progress"]
-        )
+        return frozenset([key for key, kept in found if kept is None or not _runs(kept.row, now)])
 
     async def row(self, key: Key, now: float) -> Row | None:
         kept = self._live(key, now)
@@ -190,6 +213,7 @@ class MemoryEngine:
 
     async def close(self) -> None:
         self._kept.clear()
+        self._pieces.clear()
         self._sealed.clear()
         self._size = 0
 
@@ -242,6 +266,7 @@ class MemoryEngine:
 
     def _drop(self, key: Key) -> None:
         kept = self._kept.pop(key, None)
+        self._pieces.pop(key, None)
         if kept is not None:
             self._size -= kept.row.size
 
@@ -268,6 +293,10 @@ class MemoryEngine:
                 self._drop(place)
             else:
                 self._unseal(place)
+
+
+def _runs(row: Row, now: float) -> bool:
+    return row.status == "in_progress" and row.lease > now
 
 
 def _give_back(row: Row) -> None:

@@ -29,6 +29,7 @@ class Draft(Struct, frozen=True, kw_only=True):
     claims: it continues its parent by a claim that it holds (`submit_tool_outputs`); otherwise by a branch.
     only_waiting: its client wants nothing stored, but was asked to submit the outputs of calls. It is stored only if it waits
         for them, for a short time (`contract.WAITING_SECONDS`).
+    background: it goes on without its client: it is begun before anything is sent, and others may follow it.
     body: the response object as sent at the beginning, for a GET before the end.
     """
 
@@ -42,6 +43,7 @@ class Draft(Struct, frozen=True, kw_only=True):
     inherits: bool = False
     claims: bool = False
     only_waiting: bool = False
+    background: bool = False
     body: bytes = b""
 
 
@@ -53,6 +55,7 @@ class StoredEnd(Struct, frozen=True, kw_only=True):
     stream: the SSE stream as sent, with its terminal event; None if there was no stream or it is not stored.
     open_calls: the ids, as the client knows them, of the calls whose results the client has yet to send.
     upstream: the name of the upstream that answered. family: the provider family whose seals are in the answer.
+    needs_lease: it is refused once the lease has lapsed, because pollers have seen that the response has failed.
     """
 
     status: TerminalStatus
@@ -61,6 +64,7 @@ class StoredEnd(Struct, frozen=True, kw_only=True):
     open_calls: tuple[str, ...] = ()
     upstream: str = ""
     family: str = ""
+    needs_lease: bool = False
 
 
 class StoredHead(Struct, frozen=True, kw_only=True):
@@ -95,6 +99,13 @@ class Stored(Struct, frozen=True):
     head: StoredHead
     body: bytes
     stream: bytes | None = None
+
+
+class Progress(Struct, frozen=True):
+    """A response, and the part of its stream that was asked for, as far as it was appended while it ran."""
+
+    head: StoredHead
+    sent: bytes
 
 
 class Link(Struct, frozen=True):

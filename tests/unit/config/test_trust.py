@@ -291,10 +291,10 @@ HARMLESS: dict[type[Struct], set[str]] = {
         *("port", "workers", "api_keys", "max_body_bytes", "max_header_bytes", "max_tools", "max_depth"),
         *("max_values", "max_streams", "head_timeout", "body_timeout", "idle_timeout", "send_timeout"),
         *("keep_alive_interval", "shutdown_grace", "metrics", "responses_profile"),
-        *("websocket", "websocket_max_age"),
+        *("websocket", "websocket_max_age", "max_background", "background_max_seconds"),
     },
     DumpSettings: {"max_bytes", "files"},
-    StoreSettings: {"policy", "ttl", "max_bytes", "max_record_bytes", "pool_size"},
+    StoreSettings: {"policy", "ttl", "max_bytes", "max_record_bytes", "pool_size", "lease"},
     UpstreamSettings: {
         *("kind", "also", "api_key", "children", "held_ttl", "held_max", "headers", "query"),
         "limits_interval",

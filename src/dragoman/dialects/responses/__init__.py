@@ -9,21 +9,28 @@ from dragoman.dialects.responses.compaction import (
     summary_of_item,
 )
 from dragoman.dialects.responses.decode import ResponsesReader, read_body
-from dragoman.dialects.responses.encode import ResponsesEncoder
+from dragoman.dialects.responses.encode import ResponsesEncoder, queue_response
 from dragoman.dialects.responses.envelope import bare_response
 from dragoman.dialects.responses.errors import decode_error, encode_error
 from dragoman.dialects.responses.losses import DEFAULT_TARGET, LOSSES
-from dragoman.dialects.responses.request import decode_request, encode_request, find_repairs
+from dragoman.dialects.responses.request import (
+    asks_for_background,
+    decode_request,
+    encode_request,
+    find_repairs,
+    without_background,
+)
 from dragoman.dialects.responses.terminal import (
     change_status,
+    created_event,
     early_response_id,
-    failed_event,
     has_failed,
     is_waiting,
     read_body_end,
     read_end,
     read_opening,
     sequence_number,
+    terminal_event,
 )
 from dragoman.dialects.responses.turns import list_items, read_submitted
 from dragoman.dialects.responses.usable import ResponsesCheck, is_usable_body
@@ -47,16 +54,17 @@ __all__ = (
     "ResponsesEncoder",
     "ResponsesReader",
     "Steer",
+    "asks_for_background",
     "bare_response",
     "change_status",
     "compaction_item",
+    "created_event",
     "decode_error",
     "decode_request",
     "early_response_id",
     "encode_error",
     "encode_request",
     "error_frame",
-    "failed_event",
     "find_repairs",
     "has_failed",
     "is_compaction",
@@ -66,6 +74,7 @@ __all__ = (
     "lane_member",
     "lane_of",
     "list_items",
+    "queue_response",
     "read_body",
     "read_body_end",
     "read_end",
@@ -75,5 +84,7 @@ __all__ = (
     "read_typed",
     "sequence_number",
     "summary_of_item",
+    "terminal_event",
+    "without_background",
     "write_body",
 )

@@ -1,6 +1,6 @@
 """Encodes events as a Responses stream, in OpenAI's order.
 
-    response.created, response.in_progress,
+    response.created, (response.queued,) response.in_progress,
     per item: output_item.added, (content_part.added,) deltas, .done, (content_part.done,) output_item.done
     response.completed | response.incomplete | response.failed
 
@@ -25,14 +25,20 @@ from dragoman.core.store_notes import AnswerEnd
 from dragoman.core.usage import merge_usage
 from dragoman.dialects.codec import EncodeContext
 from dragoman.dialects.responses.encode_items import ItemStream, NumberedEventWriter, StreamState
-from dragoman.dialects.responses.envelope import Envelope, TerminalEvent, ending_of, required_action
+from dragoman.dialects.responses.envelope import (
+    Envelope,
+    TerminalEvent,
+    bare_response,
+    ending_of,
+    required_action,
+)
 from dragoman.dialects.responses.errors import failed_fields
 from dragoman.dialects.responses.item_writer import ItemWriter, JsonObject
 from dragoman.dialects.responses.losses import LOSSES, note_foreign
 from dragoman.dialects.responses.terminal import (
-    failed_event,
     item_ids,
     status_of,
+    terminal_event,
     terminal_status,
 )
 from dragoman.dialects.responses.wire import decode_numbered_event
@@ -78,11 +84,24 @@ _ABOUT_PARTS: frozenset[type[Event]] = frozenset(
 _OURS = frozenset({"response.required_action"})  # only the `required_action` profile writes it
 
 
+_QUEUED = ("response.created", "response.queued")  # the events of an answer that is queued
+
+
 class _State(Enum):
     NEW = auto()
     OPEN = auto()
     ENDING = auto()
     OVER = auto()
+
+
+def queue_response(context: EncodeContext) -> tuple[bytes, bytes]:
+    """Return the response object of an answer that is queued, and the events that begin its stream.
+
+    The encoder of the answer goes on from there (`EncodeContext.is_queued`).
+    """
+    response = bare_response("queued", context)
+    events = NumberedEventWriter()
+    return response, b"".join([events.snapshot(name, response) for name in _QUEUED])
 
 
 class ResponsesEncoder:
@@ -94,6 +113,8 @@ class ResponsesEncoder:
         self._book = answer_book(LOSSES, context.losses)
         self._notes = context.notes
         self._events = NumberedEventWriter()
+        if context.is_queued:
+            self._events.sequence = len(_QUEUED)
         self._mint = Minter(context.seed)
         self._stream = StreamState(self._events, ItemWriter(self._mint, self._book), self._book)
         self._items = ItemStream(self._stream)
@@ -175,6 +196,14 @@ class ResponsesEncoder:
     def _start(self, event: Started) -> bytes:
         if self._state is not _State.NEW:
             raise LocalProtocolError("expected one Started, got another")
+        response = self._open(event)
+        created = (
+            b"" if self._context.is_queued else self._events.snapshot("response.created", response)
+        )
+        return created + self._events.snapshot("response.in_progress", response)
+
+    def _open(self, event: Started) -> bytes:
+        """Begin the answer. Returns the response object."""
         self._state = _State.OPEN
         if not self._context.seed:
             self._mint.seed(event.response_id)
@@ -183,12 +212,7 @@ class ResponsesEncoder:
         response = envelope.write("in_progress")
         if self._notes is not None:
             self._notes.begin(envelope.id, lambda: response)
-        return b"".join(
-            [
-                self._events.snapshot("response.created", response),
-                self._events.snapshot("response.in_progress", response),
-            ]
-        )
+        return response
 
     # --- in between --------------------------------------------------------------------------------------------------
 
@@ -287,7 +311,11 @@ class ResponsesEncoder:
         return self._end("response.completed", "incomplete", response, first)
 
     def _fail(self, event: Failed) -> bytes:
-        begin = self._start(Started()) if self._state is _State.NEW else b""
+        begin = b""
+        if self._state is _State.NEW and self._context.is_queued:
+            self._open(Started())  # an answer that fails in the queue was never in progress
+        elif self._state is _State.NEW:
+            begin = self._start(Started())
         closing = self._items.abandon()
         self._state = _State.OVER
         return begin + closing + self._failure(event.error)
@@ -302,7 +330,7 @@ class ResponsesEncoder:
 
     def _fail_instead(self, number: int, info: ErrorInfo) -> bytes:
         """Return the failure that replaces the terminal event, which has this number."""
-        return failed_event(self._failed(info), number)
+        return terminal_event(self._failed(info), number)
 
     def _end(self, name: str, status: str, response: bytes, first: bytes = b"") -> bytes:
         """Return the terminal event. `first`: an event written just before it."""

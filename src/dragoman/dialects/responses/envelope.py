@@ -93,7 +93,8 @@ class Envelope:
         book: LossBook,
     ) -> None:
         self.id = response_id(started.response_id, context, mint)
-        self._created = context.created if started.created is None else started.created
+        is_ours = started.created is None or context.is_queued
+        self._created = context.created if is_ours else started.created
         self._model = model_of(started.model, context)
         self._context = context
         self._book = book

@@ -359,6 +359,22 @@ def _check_required(fields: Fields, settings: Mapping[str, object]) -> None:
 MAX_ECHO = 1024 * 1024
 
 
+def asks_for_background(request: Request) -> bool:
+    """Whether the answer goes on without its client, who polls it."""
+    extra = request.extra
+    if extra is None or extra.dialect != "responses" or "background" not in extra.fields:
+        return False
+    return bytes(extra.fields["background"]).strip() == b"true"
+
+
+def without_background(request: Request) -> Request:
+    """Return the request for an upstream whose answer is awaited."""
+    extra = request.extra
+    if extra is None or extra.dialect != "responses" or "background" not in extra.fields:
+        return request
+    return replace(request, extra=Extra("responses", without(extra.fields, ("background",))))
+
+
 def echo_settings(request: Request, book: LossBook) -> JsonObject:
     """Return the settings that a request states, as the answer to it repeats them."""
     out = SETTINGS.write(request)

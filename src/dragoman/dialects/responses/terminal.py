@@ -113,13 +113,24 @@ def _id_of(item: object) -> str:
 
 def _fail_relayed(body: bytes, number: int, error: ErrorInfo) -> bytes:
     """Return the failure event that replaces the upstream's terminal event."""
-    return failed_event(change_status(body, "failed", error), number)
+    return terminal_event(change_status(body, "failed", error), number)
 
 
-def failed_event(body: bytes, number: int) -> bytes:
-    """Return a failure event with the response object `body`."""
-    fields = {"type": "response.failed", "response": Raw(body), "sequence_number": number}
-    return encode_frame(dumps(fields), b"response.failed")
+def terminal_event(body: bytes, number: int) -> bytes:
+    """Return the event that ends a stream, with the response object `body`; a failure unless its status says otherwise."""
+    head = _head(body)
+    status = "failed" if head is None else status_of(head.status, "failed")
+    return _snapshot(f"response.{'failed' if status == 'cancelled' else status}", body, number)
+
+
+def created_event(body: bytes) -> bytes:
+    """Return the event that begins a stream, with the response object `body`."""
+    return _snapshot("response.created", body, 0)
+
+
+def _snapshot(name: str, body: bytes, number: int) -> bytes:
+    fields = {"type": name, "response": Raw(body), "sequence_number": number}
+    return encode_frame(dumps(fields), name.encode("ascii"))
 
 
 def change_status(body: bytes, status: str, error: ErrorInfo | None = None) -> bytes:

@@ -20,9 +20,11 @@ from dragoman.store.engine import (
     COLUMNS,
     STEP,
     Entry,
+    Piece,
     Row,
     RowEnd,
     StoredContent,
+    check_running,
     claim_result,
     claim_taken,
     exists,
@@ -85,6 +87,33 @@ class PostgresEngine:
         if not await self._do(way):
             raise exists(new.id)
 
+    async def append(self, key: Key, piece: Piece, body: bytes | None, now: float) -> None:
+        values = {**_place(key), "place": piece.place, "until": piece.until, "data": piece.data}
+
+        async def write(connection: Connection) -> None:
+            async with connection.transaction():
+                check_running(await _locked(connection, key, now))
+                before = await _one(connection, statements.PIECE_SIZE, values)
+                grown = len(piece.data) - (0 if before is None else cast("int", before[0]))
+                await connection.execute(statements.APPEND, values)
+                await connection.execute(statements.GROW, {**_place(key), "grown": grown})
+                if body is not None:
+                    await connection.execute(statements.SET_BODY, {**_place(key), "body": body})
+
+        await self._do(write)
+
+    async def pieces(self, key: Key, start: int, now: float) -> tuple[Row, list[Piece]] | None:
+        values = {**_place(key), "start": start}
+
+        async def read(connection: Connection) -> tuple[Row, list[Piece]] | None:
+            found = await _row(connection, statements.SELECT, key, now)
+            if found is None:
+                return None
+            rows = await _all(connection, statements.PIECES, values)
+            return found, [Piece(*each) for each in rows]
+
+        return await self._do(read)
+
     async def finish(self, key: Key, over: RowEnd, now: float) -> Status:
         values = {**_ending(over), **_place(key), "now": now, "size": over.size, "claims": False}
 
@@ -93,7 +122,7 @@ class PostgresEngine:
                 return over.status
             async with connection.transaction():
                 found = await _locked(connection, key, now)
-                if is_over(found):
+                if is_over(found, over, now):
                     return "cancelled"
                 await _settle(connection, found, over.status)
                 await connection.execute(statements.FINISH, {**values, "claims": found.claims})

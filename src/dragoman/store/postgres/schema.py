@@ -59,6 +59,21 @@ MIGRATIONS: tuple[tuple[LiteralString, ...], ...] = (
         "ALTER TABLE dragoman_seals ALTER COLUMN data SET STORAGE EXTERNAL",
         "CREATE INDEX dragoman_seals_by_expiry ON dragoman_seals (expires) INCLUDE (size)",
     ),
+    (
+        # The streams of running responses, piece by piece: the bytes from `place` up to `until`.
+        """
+        CREATE TABLE dragoman_pieces (
+            owner text NOT NULL,
+            id text NOT NULL,
+            place int8 NOT NULL,
+            until int8 NOT NULL,
+            data bytea NOT NULL,
+            PRIMARY KEY (owner, id, place),
+            FOREIGN KEY (owner, id) REFERENCES dragoman_responses ON DELETE CASCADE
+        )
+        """,
+        "ALTER TABLE dragoman_pieces ALTER COLUMN data SET STORAGE EXTERNAL",
+    ),
 )
 """The statements that migrate each version to the next, starting with an empty database."""
 

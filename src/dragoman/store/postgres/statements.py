@@ -136,11 +136,36 @@ INSERT_FIRST = (
 )
 """`INSERT` for a response without a parent."""
 FINISH = """
-    UPDATE dragoman_responses SET status = %(status)s, open_calls = %(open_calls)s, upstream = %(upstream)s,
-        family = %(family)s, answer = %(answer)b, body = %(body)b, stream = %(stream)b,
-        size = octet_length(request) + %(size)s
-    WHERE owner = %(owner)s AND id = %(id)s AND expires + 0 > %(now)s AND status = 'in_progress' AND claims = %(claims)s
-    RETURNING 1
+    WITH ended AS (
+        UPDATE dragoman_responses SET status = %(status)s, open_calls = %(open_calls)s, upstream = %(upstream)s,
+            family = %(family)s, answer = %(answer)b, body = %(body)b, stream = %(stream)b,
+            size = octet_length(request) + %(size)s
+        WHERE owner = %(owner)s AND id = %(id)s AND expires + 0 > %(now)s AND status = 'in_progress'
+            AND claims = %(claims)s AND (lease > %(now)s OR NOT %(needs_lease)s)
+        RETURNING 1
+    ), gone AS (
+        DELETE FROM dragoman_pieces WHERE owner = %(owner)s AND id = %(id)s AND EXISTS (SELECT FROM ended)
+    )
+    SELECT 1 FROM ended
+"""
+APPEND = """
+    INSERT INTO dragoman_pieces (owner, id, place, until, data)
+    VALUES (%(owner)s, %(id)s, %(place)s, %(until)s, %(data)b)
+    ON CONFLICT (owner, id, place) DO UPDATE SET until = EXCLUDED.until, data = EXCLUDED.data
+"""
+PIECE_SIZE = """
+    SELECT octet_length(data) FROM dragoman_pieces WHERE owner = %(owner)s AND id = %(id)s AND place = %(place)s
+"""
+GROW = """
+    UPDATE dragoman_responses SET size = size + %(grown)s WHERE owner = %(owner)s AND id = %(id)s
+"""
+SET_BODY = """
+    UPDATE dragoman_responses SET size = size + octet_length(%(body)b::bytea) - octet_length(body), body = %(body)b
+    WHERE owner = %(owner)s AND id = %(id)s
+"""
+PIECES = """
+    SELECT place, until, data FROM dragoman_pieces
+    WHERE owner = %(owner)s AND id = %(id)s AND until > %(start)s ORDER BY place
 """
 CLAIM = """
     UPDATE dragoman_responses SET claimed_by = %(by)s, claimed_until = %(until)s
@@ -164,6 +189,7 @@ RENEW = """
     renewed AS (
         UPDATE dragoman_responses r SET lease = %(until)s FROM running k
         WHERE r.owner = k.owner AND r.id = k.id AND r.expires + 0 > %(now)s AND r.status = 'in_progress'
+            AND r.lease > %(now)s
         RETURNING r.owner, r.id, r.parent, r.claims
     ), claims AS (
         UPDATE dragoman_responses p SET claimed_until = %(until)s FROM renewed c
@@ -175,7 +201,8 @@ LOST = """
     SELECT k.owner, k.id FROM unnest(%(owners)s::text[], %(ids)s::text[]) AS k (owner, id)
     WHERE NOT EXISTS (
         SELECT FROM dragoman_responses r
-        WHERE r.owner = k.owner AND r.id = k.id AND r.expires + 0 > %(now)s AND r.status = 'in_progress' OFFSET 0
+        WHERE r.owner = k.owner AND r.id = k.id AND r.expires + 0 > %(now)s AND r.status = 'in_progress'
+            AND r.lease > %(now)s OFFSET 0
     )
 """
 PUT_SEALS = """
@@ -189,9 +216,10 @@ GET_SEALS = """
     SELECT call_id, data FROM dragoman_seals
     WHERE owner = %(owner)s AND family = %(family)s AND call_id = ANY(%(names)s) AND expires + 0 > %(now)s
 """
-FILES = (
-    "SELECT pg_total_relation_size('dragoman_responses') + pg_total_relation_size('dragoman_seals')"
-)
+FILES = """
+    SELECT pg_total_relation_size('dragoman_responses') + pg_total_relation_size('dragoman_seals')
+        + pg_total_relation_size('dragoman_pieces')
+"""
 OLDEST = """
     SELECT expires, size FROM (
         (SELECT expires, size FROM dragoman_responses WHERE expires <= %(until)s ORDER BY expires LIMIT %(limit)s)

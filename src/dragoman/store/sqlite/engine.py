@@ -12,7 +12,7 @@ from pathlib import Path
 from dragoman.config.settings import StoreSettings, Synchronous
 from dragoman.errors import StoreError
 from dragoman.store.contract import ClaimResult, Key
-from dragoman.store.engine import Entry, Row, RowEnd, StoredContent
+from dragoman.store.engine import Entry, Piece, Row, RowEnd, StoredContent
 from dragoman.store.records import Status, StoreStats, Swept
 from dragoman.store.sqlite import operations as jobs
 from dragoman.store.sqlite.file import SqliteFile
@@ -40,6 +40,12 @@ class SqliteEngine:
 
     async def insert(self, entry: Entry, now: float, ttl: float) -> None:
         await self._writer.do_with(jobs.insert_all, lambda: jobs.NewRow(entry(), now, ttl))
+
+    async def append(self, key: Key, piece: Piece, body: bytes | None, now: float) -> None:
+        await self._writer.do(lambda db: jobs.append(db, key, piece, body, now))
+
+    async def pieces(self, key: Key, start: int, now: float) -> tuple[Row, list[Piece]] | None:
+        return await self._reader.do(lambda db: jobs.pieces(db, key, start, now))
 
     async def finish(self, key: Key, over: RowEnd, now: float) -> Status:
         return await self._writer.do(lambda db: jobs.finish(db, key, over, now))

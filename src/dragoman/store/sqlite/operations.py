@@ -16,9 +16,11 @@ from dragoman.store.contract import MAX_CHAIN_BYTES, ClaimResult, Key
 from dragoman.store.engine import (
     COLUMNS,
     Lifetime,
+    Piece,
     Row,
     RowEnd,
     StoredContent,
+    check_running,
     claim_result,
     claim_taken,
     exists,
@@ -194,9 +196,35 @@ def insert(db: sqlite3.Connection, entry: NewRow) -> None:
         _settle(db, new, new.status)
 
 
+def append(db: sqlite3.Connection, key: Key, piece: Piece, body: bytes | None, now: float) -> None:
+    found, number = _find(db, key, now)
+    check_running(found)
+    place = (number, piece.place)
+    before = db.execute("SELECT length(data) FROM pieces WHERE n = ? AND place = ?", place)
+    grown = len(piece.data) - cast("int", (before.fetchone() or (0,))[0])
+    if body is not None:
+        stored = db.execute("SELECT length(body) FROM answers WHERE n = ?", (number,)).fetchone()
+        grown += len(body) - cast("int", stored[0])
+        db.execute("UPDATE answers SET body = ? WHERE n = ?", (body, number))
+    values = (*place, piece.until, piece.data)
+    db.execute("INSERT OR REPLACE INTO pieces VALUES (?, ?, ?, ?)", values)
+    db.execute("UPDATE responses SET size = size + ? WHERE n = ?", (grown, number))
+
+
+def pieces(
+    db: sqlite3.Connection, key: Key, start: int, now: float
+) -> tuple[Row, list[Piece]] | None:
+    found = db.execute(_SELECT, (*key, now)).fetchone()
+    if found is None:
+        return None
+    select = "SELECT place, until, data FROM pieces WHERE n = ? AND until > ? ORDER BY place"
+    rows = db.execute(select, (found[_WIDTH], start)).fetchall()
+    return Row(*found[:_WIDTH]), [Piece(*each) for each in rows]
+
+
 def finish(db: sqlite3.Connection, key: Key, over: RowEnd, now: float) -> Status:
     found, number = _find(db, key, now)
-    if is_over(found):
+    if is_over(found, over, now):
         return "cancelled"
     if found.claims:
         _check_claim(db, found, over)
@@ -207,6 +235,7 @@ def finish(db: sqlite3.Connection, key: Key, over: RowEnd, now: float) -> Status
         "UPDATE answers SET answer = ?, body = ?, stream = ? WHERE n = ?",
         (over.answer, over.body, over.stream, number),
     )
+    db.execute("DELETE FROM pieces WHERE n = ?", (number,))
     return over.status
 
 
@@ -216,8 +245,9 @@ def renew(
     lost: set[Key] = set()
     for key in running:
         changed = db.execute(
-            "UPDATE responses SET lease = ? WHERE owner = ? AND id = ? AND expires > ? AND status = 'in_progress'",
-            (until, *key, now),
+            "UPDATE responses SET lease = ? WHERE owner = ? AND id = ? AND expires > ? AND status = 'in_progress'"
+            " AND lease > ?",
+            (until, *key, now, now),
         )
         if changed.rowcount == 0:
             lost.add(key)
@@ -231,8 +261,10 @@ def renew(
 
 
 def lost(db: sqlite3.Connection, running: Collection[Key], now: float) -> frozenset[Key]:
-    select = "SELECT 1 FROM responses r WHERE " + _LIVE + " AND r.status = 'in_progress'"
-    return frozenset([key for key in running if db.execute(select, (*key, now)).fetchone() is None])
+    select = f"SELECT 1 FROM responses r WHERE {_LIVE} AND r.status = 'in_progress' AND r.lease > ?"
+    return frozenset(
+        [key for key in running if db.execute(select, (*key, now, now)).fetchone() is None]
+    )
 
 
 def row(db: sqlite3.Connection, key: Key, now: float) -> Row | None:
@@ -385,6 +417,7 @@ def _find(db: sqlite3.Connection, key: Key, now: float) -> tuple[Row, int]:
 def _drop(db: sqlite3.Connection, number: int) -> None:
     db.execute("DELETE FROM requests WHERE n = ?", (number,))
     db.execute("DELETE FROM answers WHERE n = ?", (number,))
+    db.execute("DELETE FROM pieces WHERE n = ?", (number,))
     db.execute("DELETE FROM responses WHERE n = ?", (number,))
 
 

@@ -54,6 +54,18 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         """,
         "CREATE INDEX seals_by_expiry ON seals (expires, size)",
     ),
+    (
+        # The streams of running responses, piece by piece: the bytes from `place` up to `until`.
+        """
+        CREATE TABLE pieces (
+            n INTEGER NOT NULL,
+            place INTEGER NOT NULL,
+            until INTEGER NOT NULL,
+            data BLOB NOT NULL,
+            UNIQUE (n, place)
+        )
+        """,
+    ),
 )
 """The statements that migrate each version to the next, starting with an empty file."""
 

@@ -6,12 +6,12 @@ import pytest
 
 from dragoman.dialects.responses import (
     change_status,
-    failed_event,
     has_failed,
     is_waiting,
     read_body_end,
     read_end,
     read_opening,
+    terminal_event,
 )
 from dragoman.model.outcome import ErrorInfo
 
@@ -143,7 +143,7 @@ def test_an_end_reports_its_items(output: object, items: tuple[str, ...]) -> Non
 
 
 def test_a_stream_without_an_end_gets_one() -> None:
-    told = failed_event(b'{"id":"resp_1","status":"cancelled"}', 7)
+    told = terminal_event(b'{"id":"resp_1","status":"cancelled"}', 7)
     assert told.startswith(b"event: response.failed\ndata: ")
     assert json.loads(told.partition(b"data: ")[2]) == {
         "type": "response.failed",

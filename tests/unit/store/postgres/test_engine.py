@@ -259,7 +259,7 @@ def test_database_of_a_later_version_is_refused(bench: Bench) -> None:
 def test_tables_that_are_gone_are_reported(bench: Bench) -> None:
     async def work(store: Store) -> None:
         with psycopg.connect(bench.settings.url) as other:
-            other.execute("DROP TABLE dragoman_responses")
+            other.execute("DROP TABLE dragoman_responses CASCADE")
         with pytest.raises(StoreDamaged, match="42P01"):
             await store.head(OWNER, "a")
         with pytest.raises(StoreDamaged):

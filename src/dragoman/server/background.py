@@ -1,0 +1,115 @@
+"""Background responses: the exchange of a POST goes on without its client.
+
+    POST ──► Exchange ──► BackgroundConnection ──► Exchange, in a task of the gateway ──► upstream
+                │                  │                             │
+                │◄── queued, or refused                          ▼
+                └──► stream: followed                   keeper ──► store
+
+The exchange that has the client reads the request, and has a second exchange serve it over a `BackgroundConnection`. What
+that one writes goes to its keeper and to nobody else: whoever wants it reads the store, or follows the keeper.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from msgspec import Struct
+from starlette.types import Message
+
+from dragoman.gateway.answer import Pending, settle
+from dragoman.model.outcome import ErrorInfo
+from dragoman.server.client import Client
+from dragoman.server.http.connection import Headers
+from dragoman.state.endpoints import follow
+from dragoman.state.managed_store import ManagedStore
+from dragoman.store.contract import Key
+
+
+class Queued(Struct, frozen=True):
+    """A response that is stored and runs. `body`: its response object."""
+
+    key: Key
+    body: bytes
+
+
+class Refused(Struct, frozen=True):
+    """A request that was refused before its response was stored: the answer for the client."""
+
+    status: int
+    headers: Headers
+    body: bytes
+
+
+class BackgroundConnection:
+    """The `ClientConnection` of an exchange without a client.
+
+    outcome: done when the response is stored, or the request refused. running: the task of the exchange.
+    """
+
+    __slots__ = ("_body", "_headers", "line_bytes", "outcome", "running")
+
+    def __init__(self, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+        self.line_bytes = 0  # the head has been checked
+        self.outcome: asyncio.Future[Queued | Refused] = asyncio.get_running_loop().create_future()
+        self.running: asyncio.Task[None] | None = None
+        self._headers = headers
+        self._body = body
+
+    def acknowledge(self, queued: Queued) -> None:
+        """Report that the response is stored."""
+        if not self.outcome.done():  # cancelled, if the client has left
+            self.outcome.set_result(queued)
+
+    def task(self) -> asyncio.Task[None] | None:
+        return self.running
+
+    def take_headers(self) -> list[tuple[bytes, bytes]]:
+        headers, self._headers = self._headers, []
+        return headers
+
+    def take_body(self) -> bytes | None:
+        body, self._body = self._body, b""
+        return body
+
+    async def receive(self) -> Message:
+        """Never called: the body is there, and no client can leave."""
+        return {"type": "http.disconnect"}
+
+    def on_leave(self, call: Callable[[], None] | None) -> bool:  # noqa: ARG002 - nobody leaves
+        return True
+
+    def respond(self, status: int, headers: Headers, body: bytes) -> Pending:
+        if not self.outcome.done():
+            self.outcome.set_result(Refused(status, headers, body))
+        return None
+
+    def begin(self, headers: Headers, data: bytes) -> Pending:  # noqa: ARG002 - the keeper has it
+        return None
+
+    def write(self, data: bytes) -> Pending:  # noqa: ARG002 - the keeper has it
+        return None
+
+    def finish(self, data: bytes) -> Pending:  # noqa: ARG002 - the keeper has it
+        return None
+
+
+async def answer_queued(
+    client: Client, store: ManagedStore, background: BackgroundConnection, *, is_stream: bool
+) -> None:
+    """Answer the client as soon as the response is stored: with the response object, or with its stream."""
+    outcome = await background.outcome
+    if isinstance(outcome, Refused):
+        ours = {b"content-type", *(name for name, _ in client.headers)}
+        headers = [pair for pair in outcome.headers if pair[0] not in ours]
+        await settle(client.respond(outcome.status, outcome.body, headers))
+    elif not is_stream:
+        await settle(client.respond(200, outcome.body))
+    else:
+        async for data in follow(store, outcome.key, None):
+            await settle(client.write(data))
+        await settle(client.finish())
+
+
+def overtime_error(limit: float) -> ErrorInfo:
+    """The error of a background response that took too long."""
+    message = f"the response took longer than {limit:g} seconds (server.background_max_seconds)"
+    return ErrorInfo(kind="timeout", message=message)
