@@ -19,6 +19,7 @@ from dragoman.core.ids import NOISE_BITS, number_of
 from dragoman.core.secrets import HIDDEN
 from dragoman.dialects.codec import EncodeContext
 from dragoman.dialects.messages import asks_for_thread, threads_unsupported
+from dragoman.dialects.responses import with_conversation
 from dragoman.dialects.translate import TranslatedBody, make_encoder
 from dragoman.errors import GatewayError
 from dragoman.gateway.answer import AnswerWriter, failed_stream, settle
@@ -269,6 +270,7 @@ class Exchange:
         door = self._door
         if self._memory is not None:
             caller, memory = self._caller(), self._memory
+            caller = structs.replace(caller, body=body)
             return find_continuation(store, door.dialect, request, caller, memory=memory)
         if door.dialect == "chat" or not self._gateway.is_storing:
             return None
@@ -278,7 +280,8 @@ class Exchange:
             self._is_new = True
             self._keeper = make_keeper(store, request, self._caller, waits=self._waits())
             return None
-        return find_continuation(store, door.dialect, request, self._caller(), waits=self._waits())
+        caller = structs.replace(self._caller(), body=body, only_reads=door.is_compact)
+        return find_continuation(store, door.dialect, request, caller, waits=self._waits())
 
     def _waits(self) -> bool:
         """Whether the answer asks the client to submit the outputs of its calls."""
@@ -308,7 +311,8 @@ class Exchange:
             self._request = ClientRequest(b"", continuation.request, is_rebuilt=True)
             self.record.model = continuation.request.model
             if self._submits is not None:
-                self._asked = structs.replace(continuation.request, previous_id=self._submits)
+                asked = with_conversation(continuation.request, continuation.conversation)
+                self._asked = structs.replace(asked, previous_id=self._submits)
 
     def _forget_request(self) -> None:
         """Drop the request: after the first byte there is no other attempt that would need it."""

@@ -8,6 +8,7 @@ from dragoman.dialects.responses.compaction import (
     is_trigger,
     summary_of_item,
 )
+from dragoman.dialects.responses.conversations import conversation_of, with_conversation
 from dragoman.dialects.responses.decode import ResponsesReader, read_body
 from dragoman.dialects.responses.encode import ResponsesEncoder
 from dragoman.dialects.responses.envelope import bare_response
@@ -25,7 +26,7 @@ from dragoman.dialects.responses.terminal import (
     read_opening,
     sequence_number,
 )
-from dragoman.dialects.responses.turns import list_items, read_submitted
+from dragoman.dialects.responses.turns import EarlierItems, list_items, read_submitted
 from dragoman.dialects.responses.usable import ResponsesCheck, is_usable_body
 from dragoman.dialects.responses.websocket import (
     KEEP_ALIVE,
@@ -43,6 +44,7 @@ __all__ = (
     "LOSSES",
     "TRIGGER_TURN",
     "Create",
+    "EarlierItems",
     "ResponsesCheck",
     "ResponsesEncoder",
     "ResponsesReader",
@@ -50,6 +52,7 @@ __all__ = (
     "bare_response",
     "change_status",
     "compaction_item",
+    "conversation_of",
     "decode_error",
     "decode_request",
     "early_response_id",
@@ -75,5 +78,6 @@ __all__ = (
     "read_typed",
     "sequence_number",
     "summary_of_item",
+    "with_conversation",
     "write_body",
 )
