@@ -319,7 +319,7 @@ async def _continue_response(
     keeper = make_keeper(managed, request, lambda: caller, links=links, waits=waits)
     missing = () if referred is None else referred.missing
     known = (*links[-1:], *(() if referred is None else referred.links))
-    if not known:
+    if not known and (referred is None or set(missing) == set(wanted)):
         return Continuation(keeper=keeper, missing=missing)
     if links:
         request = continued(links, request)
@@ -330,7 +330,7 @@ async def _continue_response(
     return Continuation(
         request=request,
         keeper=keeper,
-        upstream=known[0].head.upstream if is_native else "",
+        upstream=upstreams.pop() if is_native else "",
         missing=missing,
     )
 
@@ -607,7 +607,8 @@ def _without_thread(request: Request) -> Request:
 class _Referred(Struct, frozen=True, kw_only=True):
     """A request with its item references replaced by the items.
 
-    missing: the ids of items that the store does not have. links: the responses that the other items belong to.
+    missing: the ids of items that the store does not have. links: the responses that other items belong to; the rest are
+    items of conversations.
     """
 
     request: Request
