@@ -1,7 +1,7 @@
 """Conversations with the openai SDK: every endpoint, and tool loops that name nothing but the conversation, over every upstream."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import openai
@@ -38,7 +38,7 @@ def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
 
 
 @pytest.fixture
-def client(stage: Stage) -> openai.OpenAI:
+def client(stage: Stage) -> Any:
     return openai_client(stage.url)
 
 
@@ -56,7 +56,7 @@ def output_of(call_id: str, text: str) -> list[dict[str, str]]:
     return [{"type": "function_call_output", "call_id": call_id, "output": text}]
 
 
-def listed(client: openai.OpenAI, name: str, **query: Any) -> list[Any]:
+def listed(client: Any, name: str, **query: Any) -> list[Any]:
     return list(client.conversations.items.list(name, **{"order": "asc", **query}))
 
 
@@ -76,7 +76,7 @@ def _plain(turn: object) -> object:
 @streams
 @dialects
 def test_a_loop_of_four_turns_goes_on_by_the_conversation_alone(
-    stage: Stage, client: openai.OpenAI, dialect: str, stream: bool
+    stage: Stage, client: Any, dialect: str, stream: bool
 ) -> None:
     scene = stage.scene(dialect, calling(1), calling(2), DONE, THANKED)
     conversation = client.conversations.create().id
@@ -124,7 +124,7 @@ def test_a_loop_of_four_turns_goes_on_by_the_conversation_alone(
     assert [item.id for item in seen] == ids[:-1]
 
 
-def test_a_conversation_is_made_read_changed_and_deleted(client: openai.OpenAI) -> None:
+def test_a_conversation_is_made_read_changed_and_deleted(client: Any) -> None:
     hello: Any = {"type": "message", "role": "user", "content": "hi"}
     made = client.conversations.create(items=[hello], metadata={"a": "b"})
     assert made.id.startswith("conv_")
@@ -147,7 +147,7 @@ def test_a_conversation_is_made_read_changed_and_deleted(client: openai.OpenAI) 
             question(made.id)
 
 
-def test_items_are_added_listed_read_and_deleted(client: openai.OpenAI) -> None:
+def test_items_are_added_listed_read_and_deleted(client: Any) -> None:
     name = client.conversations.create().id
     empty = client.conversations.items.list(name)
     assert (empty.data, empty.has_more, empty.first_id, empty.last_id) == ([], False, None, None)
@@ -186,7 +186,7 @@ def test_items_are_added_listed_read_and_deleted(client: openai.OpenAI) -> None:
     assert len(listed(client, name)) == 5
 
 
-def test_items_come_in_pages(client: openai.OpenAI, stage: Stage) -> None:
+def test_items_come_in_pages(client: Any, stage: Stage) -> None:
     sent: Any = [{"role": "user", "content": f"{number}"} for number in range(20)]
     name = client.conversations.create(items=sent).id
     for start in (20, 40):
@@ -230,7 +230,7 @@ def test_paths_work_with_and_without_v1_and_name_their_methods(stage: Stage) -> 
 
 @dialects
 def test_a_response_that_is_not_stored_is_added_all_the_same(
-    stage: Stage, client: openai.OpenAI, dialect: str
+    stage: Stage, client: Any, dialect: str
 ) -> None:
     scene = stage.scene(dialect, calling(1), DONE)
     name = client.conversations.create().id
@@ -247,7 +247,7 @@ def test_a_response_that_is_not_stored_is_added_all_the_same(
 
 
 def test_a_branch_by_response_id_begins_with_the_conversation_of_that_time(
-    stage: Stage, client: openai.OpenAI
+    stage: Stage, client: Any
 ) -> None:
     scene = stage.scene("chat", DONE, DONE, THANKED)
     hello: Any = {"role": "user", "content": "The word is SAPPHIRE."}
@@ -280,7 +280,7 @@ def test_a_branch_by_response_id_begins_with_the_conversation_of_that_time(
     assert len(list(client.responses.input_items.list(first.id))) == 1
 
 
-def test_items_of_a_conversation_are_used_by_reference(stage: Stage, client: openai.OpenAI) -> None:
+def test_items_of_a_conversation_are_used_by_reference(stage: Stage, client: Any) -> None:
     scene = stage.scene("messages", calling(1), DONE, DONE)
     name = client.conversations.create().id
     first = respond(
@@ -304,7 +304,7 @@ def test_items_of_a_conversation_are_used_by_reference(stage: Stage, client: ope
     other = client.conversations.create(items=references).id
     assert listed(client, other) == listed(client, name)
     stored = [{"type": "item_reference", "id": answer.output[0].id}]
-    client.conversations.items.create(other, items=stored)  # type: ignore[arg-type]
+    client.conversations.items.create(other, items=stored)
     assert listed(client, other)[-1].content[0].text == "It is sunny."
     unknown: Any = [{"type": "item_reference", "id": "msg_unknown"}]
     with pytest.raises(openai.NotFoundError, match="msg_unknown"):
@@ -318,7 +318,7 @@ def test_items_of_a_conversation_are_used_by_reference(stage: Stage, client: ope
     respond(stage.url, model=scene.model, conversation=other, input="go on", tools=TOOLS)
 
 
-def test_an_item_is_in_a_conversation_once(stage: Stage, client: openai.OpenAI) -> None:
+def test_an_item_is_in_a_conversation_once(stage: Stage, client: Any) -> None:
     one: Any = {"role": "user", "content": "x", "id": "msg_one", "type": "message"}
     name = client.conversations.create(items=[one]).id
     with pytest.raises(openai.BadRequestError) as refused:
@@ -337,9 +337,7 @@ def test_an_item_is_in_a_conversation_once(stage: Stage, client: openai.OpenAI) 
     assert (prefix.value.code, prefix.value.param) == ("invalid_value", "items[0].id")
 
 
-def test_items_of_an_upstream_that_repeats_its_ids_get_others(
-    stage: Stage, client: openai.OpenAI
-) -> None:
+def test_items_of_an_upstream_that_repeats_its_ids_get_others(stage: Stage, client: Any) -> None:
     scene = stage.scene("responses", DONE, THANKED)
     name = client.conversations.create().id
     for _ in range(2):
@@ -349,7 +347,7 @@ def test_items_of_an_upstream_that_repeats_its_ids_get_others(
     assert [item.content[0].text for item in items][1::2] == ["It is sunny.", "You are welcome."]
 
 
-def test_reasoning_stays_in_the_conversation(stage: Stage, client: openai.OpenAI) -> None:
+def test_reasoning_stays_in_the_conversation(stage: Stage, client: Any) -> None:
     thinking = Answer((Thought("hm", "sealed"), *calling(1).parts))
     scene = stage.scene("messages", thinking, DONE)
     name = client.conversations.create().id
@@ -380,7 +378,7 @@ def test_a_conversation_that_is_unknown_is_refused(stage: Stage, dialect: str) -
     assert scene.requests == []
 
 
-def test_requests_that_do_not_fit_are_refused(stage: Stage, client: openai.OpenAI) -> None:
+def test_requests_that_do_not_fit_are_refused(stage: Stage, client: Any) -> None:
     scene = stage.scene("chat", DONE)
     name = client.conversations.create().id
     with pytest.raises(openai.BadRequestError) as both:
@@ -392,7 +390,8 @@ def test_requests_that_do_not_fit_are_refused(stage: Stage, client: openai.OpenA
             input="x",
         )
     assert both.value.code == "mutually_exclusive_parameters"
-    for wrong in (7, [], {}, {"id": 7}, ""):
+    given: list[Any] = [7, [], {}, {"id": 7}, ""]
+    for wrong in given:
         body = plain_body("responses", scene.model, conversation=wrong)
         refused = ask(stage.url, "responses", body)
         assert refused.status_code == 400
@@ -401,7 +400,7 @@ def test_requests_that_do_not_fit_are_refused(stage: Stage, client: openai.OpenA
 
 
 def test_tokens_of_a_conversation_are_counted_and_it_is_compacted(
-    stage: Stage, client: openai.OpenAI
+    stage: Stage, client: Any
 ) -> None:
     long: Any = {"role": "user", "content": "word " * 400}
     name = client.conversations.create(items=[long]).id
@@ -421,7 +420,7 @@ def test_tokens_of_a_conversation_are_counted_and_it_is_compacted(
     assert len(listed(client, name)) == 1
 
 
-def test_credentials_in_items_are_sent_and_not_stored(stage: Stage, client: openai.OpenAI) -> None:
+def test_credentials_in_items_are_sent_and_not_stored(stage: Stage, client: Any) -> None:
     server = {
         "type": "mcp",
         "server_label": "x",
@@ -449,12 +448,12 @@ def test_credentials_in_items_are_sent_and_not_stored(stage: Stage, client: open
     assert b"s3cret" not in page.content
 
 
-def test_keys_have_conversations_of_their_own(stage: Stage, client: openai.OpenAI) -> None:
+def test_keys_have_conversations_of_their_own(stage: Stage, client: Any) -> None:
     hello: Any = {"role": "user", "content": "mine", "type": "message", "id": "msg_private"}
     name = client.conversations.create(items=[hello]).id
     other = openai_client(stage.url, "another-key")
     scene = stage.scene("chat", DONE)
-    for question in (
+    questions: list[Callable[[], Any]] = [
         lambda: other.conversations.retrieve(name),
         lambda: other.conversations.update(name, metadata={}),
         lambda: other.conversations.delete(name),
@@ -464,7 +463,8 @@ def test_keys_have_conversations_of_their_own(stage: Stage, client: openai.OpenA
         lambda: other.conversations.items.delete("msg_private", conversation_id=name),
         lambda: other.responses.create(model=scene.model, conversation=name, input="x"),
         lambda: other.conversations.create(items=[{"type": "item_reference", "id": "msg_private"}]),
-    ):
+    ]
+    for question in questions:
         with pytest.raises(openai.NotFoundError):
             question()
     assert scene.requests == []

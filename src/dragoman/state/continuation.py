@@ -642,17 +642,16 @@ async def _resolve(
     ]
     items = _items(links)
     rest = [item_id for item_id in wanted if item_id not in items]
+    added: dict[str, tuple[Turn, ...]] = {}
     if rest:
         found = await managed.call(
             "items", lambda store: store.conversations.find_items(owner, rest)
         )
-        for item_id, item in found.items():
-            earlier = await decode_items([item])
-            items[item_id] = [part for turn in earlier.turns for part in turn.parts]
-    turns = tuple(_with_items(turn, items) for turn in request.turns)
+        added = {name: (await decode_items([item])).turns for name, item in found.items()}
+    turns = [each for turn in request.turns for each in _with_items(turn, items, added)]
     return _Referred(
-        request=structs.replace(request, turns=turns),
-        missing=tuple(item_id for item_id in wanted if item_id not in items),
+        request=structs.replace(request, turns=tuple(turns)),
+        missing=tuple([item_id for item_id in rest if item_id not in added]),
         links=tuple(links),
     )
 
@@ -677,14 +676,19 @@ def _items(links: Iterable[Link]) -> dict[str, list[Part]]:
     return items
 
 
-def _with_items(turn: Turn, items: Mapping[str, list[Part]]) -> Turn:
+def _with_items(
+    turn: Turn, items: Mapping[str, list[Part]], added: Mapping[str, tuple[Turn, ...]]
+) -> tuple[Turn, ...]:
+    """Return a turn with items in place of references. `items`: of answers; `added`: of conversations, from either side."""
     if not any(type(part) is Opaque and part.type == _REFERENCE for part in turn.parts):
-        return turn
+        return (turn,)
+    if len(turn.parts) == 1 and turn.parts[0].item_id in added:
+        return added[turn.parts[0].item_id]
     parts: list[Part] = []
     for part in turn.parts:
         is_reference = type(part) is Opaque and part.type == _REFERENCE
         parts += items.get(part.item_id or "", [part]) if is_reference else [part]
-    return structs.replace(turn, parts=tuple(parts))
+    return (structs.replace(turn, parts=tuple(parts)),)
 
 
 def previous_missing(response_id: str) -> RequestRefused:
