@@ -682,8 +682,9 @@ def _with_items(
     """Return a turn with items in place of references. `items`: of answers; `added`: of conversations, from either side."""
     if not any(type(part) is Opaque and part.type == _REFERENCE for part in turn.parts):
         return (turn,)
-    if len(turn.parts) == 1 and turn.parts[0].item_id in added:
-        return added[turn.parts[0].item_id]
+    whole = added.get(turn.parts[0].item_id or "") if len(turn.parts) == 1 else None
+    if whole is not None:
+        return whole
     parts: list[Part] = []
     for part in turn.parts:
         is_reference = type(part) is Opaque and part.type == _REFERENCE

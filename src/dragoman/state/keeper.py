@@ -400,6 +400,7 @@ class Keeper:
 
     async def _store(self, end: AnswerEnd, stream: StreamBuffer | None) -> bool:
         """Store the end. Returns whether the response was cancelled meanwhile, and so not stored."""
+        whole = end
         if self._draft.only_waiting and not end.open_calls:
             if not self.is_begun:
                 await self._end_unstored(end)
@@ -427,7 +428,7 @@ class Keeper:
         if self._held is not None:
             # Stored apart from the conversation, which belongs to another owner than a response that only waits.
             if self._draft.conversation is None:
-                await self._held.add(end)
+                await self._held.add(whole)
             elif status != "cancelled":
                 self._held.is_held = False
         return status == "cancelled"
