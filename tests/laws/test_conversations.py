@@ -22,39 +22,35 @@ TEXTS = st.text(max_size=20)
 IDS = st.text(st.sampled_from("abcdef0123456789"), min_size=1, max_size=8)
 
 
-def _with_id(prefix: str, fields: dict[str, Any], number: str | None) -> dict[str, Any]:
-    return fields if number is None else {**fields, "id": prefix + number}
+def _message(role: str, text: str, number: str | None) -> dict[str, Any]:
+    fields = {"type": "message", "role": role, "content": text}
+    return fields if number is None else {**fields, "id": f"msg_{number}"}
 
 
-ITEMS = st.one_of(
-    st.builds(
-        lambda role, text, number: _with_id(
-            "msg_", {"type": "message", "role": role, "content": text}, number
-        ),
-        st.sampled_from(["user", "system", "developer", "assistant"]),
-        TEXTS,
-        st.none() | IDS,
-    ),
-    st.builds(
-        lambda call, text: {
-            "type": "function_call",
-            "call_id": f"call_{call}",
-            "name": "f",
-            "arguments": json.dumps({"a": text}),
-        },
-        IDS,
-        TEXTS,
-    ),
-    st.builds(
-        lambda call, text: {
-            "type": "function_call_output",
-            "call_id": f"call_{call}",
-            "output": text,
-        },
-        IDS,
-        TEXTS,
-    ),
-    st.builds(lambda name, value: {"type": f"vendor_{name}", "x": value}, IDS, TEXTS),
+def _call(number: str, text: str) -> dict[str, Any]:
+    arguments = json.dumps({"a": text})
+    return {
+        "type": "function_call",
+        "call_id": f"call_{number}",
+        "name": "f",
+        "arguments": arguments,
+    }
+
+
+def _output(number: str, text: str) -> dict[str, Any]:
+    return {"type": "function_call_output", "call_id": f"call_{number}", "output": text}
+
+
+def _other(name: str, text: str) -> dict[str, Any]:
+    return {"type": f"vendor_{name}", "x": text}
+
+
+ROLES = st.sampled_from(["user", "system", "developer", "assistant"])
+ITEMS: st.SearchStrategy[dict[str, Any]] = st.one_of(
+    st.builds(_message, ROLES, TEXTS, st.none() | IDS),
+    st.builds(_call, IDS, TEXTS),
+    st.builds(_output, IDS, TEXTS),
+    st.builds(_other, IDS, TEXTS),
 )
 
 
