@@ -16,6 +16,7 @@
         StoreUnavailable     the store does not answer, or not in time
         StoreMissing         nothing is stored under this id, for this caller, any more
         StoreConflict        the stored value exists already, or has already ended
+          StoreHeld          another response holds the conversation
         StoreTooLarge        a value exceeds a limit of the store
         StoreDamaged         the store cannot be read: another program or a later version wrote it, or it is broken
 
@@ -36,6 +37,7 @@ __all__ = (
     "StoreConflict",
     "StoreDamaged",
     "StoreError",
+    "StoreHeld",
     "StoreMissing",
     "StoreTooLarge",
     "StoreUnavailable",
@@ -161,6 +163,10 @@ class StoreConflict(StoreError):
 
     kind = "conflict"
     status = 409
+
+
+class StoreHeld(StoreConflict):
+    """Another response holds the conversation, or has held it meanwhile."""
 
 
 class StoreTooLarge(StoreError):

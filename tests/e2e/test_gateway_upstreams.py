@@ -375,7 +375,6 @@ REFUSED: list[tuple[str, str, dict[str, Any], str]] = [
     *(
         (door, dialect, more, param)
         for door, more, param in (
-            ("responses", {"conversation": "conv_1"}, "conversation"),
             ("responses", {"prompt": {"id": "pmpt_1"}}, "prompt"),
             ("messages", {"inference_geo": "us"}, "inference_geo"),
             ("chat", {"n": 2}, "n"),

@@ -4,12 +4,14 @@ import json
 import random
 import shutil
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dragoman.state.managed_store import CHECK_SECONDS
 from gateway_harness import wait_until
 from served import PATIENCE, Served, serving
 
@@ -169,6 +171,17 @@ def test_full_disk_is_reported_until_it_can_be_written_and_what_was_stored_is_re
                 acknowledged.append(json.loads(body)["id"])
         assert status == 503
         assert len(acknowledged) > 5
+        last_ready = time.monotonic()
+
+        def is_full() -> bool:
+            """Whether not even the gateway's own trial, a small write, has found room for some time."""
+            nonlocal last_ready
+            assert gateway.ask("/v1/responses", {"model": "rehearsal", "input": text})[0] == 503
+            if "store" not in json.loads(gateway.ask("/readyz")[1]):
+                last_ready = time.monotonic()
+            return time.monotonic() - last_ready > 3 * CHECK_SECONDS
+
+        wait_until(is_full, PATIENCE)
         for _ in range(3):
             for response_id in acknowledged:
                 assert gateway.ask(f"/v1/responses/{response_id}")[0] == 200

@@ -99,7 +99,7 @@ STATED: list[Payload] = [
         }
     },
 ]
-UNREPEATED = {"client_metadata", "include", "input", "stream", "stream_options", "conversation"}
+UNREPEATED = {"client_metadata", "include", "input", "stream", "stream_options"}
 
 
 def repeated(request: Payload) -> Payload:
@@ -111,6 +111,8 @@ def repeated(request: Payload) -> Payload:
     }
     if said.get("service_tier") == "auto":
         del said["service_tier"]
+    if isinstance(said.get("conversation"), str):
+        said["conversation"] = {"id": said["conversation"]}
     if "tools" in said:
         said["tools"] = [_whole(tool) for tool in said["tools"]]
     if "reasoning" in said:

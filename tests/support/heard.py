@@ -262,6 +262,8 @@ def _item(item: Json) -> Iterator[Turn]:
         "reasoning": "rs_",
         "function_call": "fc_",
         "custom_tool_call": "ctc_",
+        "function_call_output": "fc",
+        "custom_tool_call_output": "ctc",
     }
     kind = item.get("type", "message")
     if item.get("id"):

@@ -14,6 +14,9 @@ from hashlib import blake2b
 RESPONSE_PREFIX = "resp_dgm"
 """Response ids of this gateway begin with this. No vendor's id does: after `resp_` come digits or other words."""
 
+CONVERSATION_PREFIX = "conv_dgm"
+"""Conversation ids of this gateway begin with this."""
+
 # 24 hexadecimal digits are the older form: such ids are still stored, and clients still refer to them.
 _NUMBER = re.compile(r"[0-9a-v]{19}|[0-9a-f]{24}")
 _CARRIED = re.compile(r"[a-z]+_dgm([0-9a-v]{19}|[0-9a-f]{24})[0-9a-f]{2,4}")

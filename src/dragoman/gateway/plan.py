@@ -16,6 +16,7 @@ from dragoman.dialects.chat import is_legacy
 from dragoman.dialects.codec import DecodeContext, EncodeContext, EncodedRequest
 from dragoman.dialects.registry import upstream_codec
 from dragoman.dialects.relay_request import relay_request
+from dragoman.dialects.responses import conversation_of
 from dragoman.dialects.stop_sequences import StopStage, stop_stage
 from dragoman.dialects.translate import Change, change_of
 from dragoman.errors import RequestRefused
@@ -27,8 +28,9 @@ from dragoman.model.request import Request, Tool, Turn
 from dragoman.obsidian.answer import ObsidianAnswer, formats_for, stage_without_tools
 from dragoman.obsidian.policy import ObsidianPolicy
 from dragoman.obsidian.request import apply_to_request
-from dragoman.state.continuation import Continuation, item_missing, previous_missing, references
+from dragoman.state.continuation import Continuation, previous_missing, references
 from dragoman.state.escrow import FAMILIES, Escrow, seen_by
+from dragoman.state.held_conversation import conversation_missing, item_missing
 from dragoman.state.keeper import Keeper
 from dragoman.state.managed_store import ManagedStore
 from dragoman.store.codec import weigh_request
@@ -408,7 +410,7 @@ def knows_previous(continuation: Continuation, request: Request, target: Attempt
 
 
 def check_previous(request: Request, target: AttemptTarget) -> None:
-    """Check that a response or an item that we did not store may be one of the upstream's.
+    """Check that a response, a conversation or an item that we did not store may be one of the upstream's.
 
     Raises:
         RequestRefused: the upstream stores none.
@@ -417,6 +419,12 @@ def check_previous(request: Request, target: AttemptTarget) -> None:
         return
     if request.previous_id is not None:
         raise previous_missing(request.previous_id)
+    conversation_id = conversation_of(request)
+    if conversation_id is not None and target.settings.losses.get("conversation") in (
+        None,
+        "refuse",
+    ):
+        raise conversation_missing(conversation_id)
     unknown = references(request)
     if unknown:
         raise item_missing(unknown[0])

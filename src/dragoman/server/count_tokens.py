@@ -123,7 +123,11 @@ async def _complete(
     elif dialect == "responses":
         owner = gateway.identify(headers).owner
         caller = StorageCaller(
-            owner, "", gateway.wall_clock(), lambda draft: Keeper(gateway.store, draft, _ignore)
+            owner,
+            "",
+            gateway.wall_clock(),
+            lambda draft: Keeper(gateway.store, draft, _ignore),
+            only_reads=True,
         )
         # Nothing is stored, so nobody asks for a keeper.
         unstored = structs.replace(request, store=False)

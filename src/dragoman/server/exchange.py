@@ -20,7 +20,12 @@ from dragoman.core.ids import NOISE_BITS, number_of
 from dragoman.core.secrets import HIDDEN
 from dragoman.dialects.codec import EncodeContext
 from dragoman.dialects.messages import asks_for_thread, threads_unsupported
-from dragoman.dialects.responses import asks_for_background, queue_response, without_background
+from dragoman.dialects.responses import (
+    asks_for_background,
+    queue_response,
+    with_conversation,
+    without_background,
+)
 from dragoman.dialects.translate import TranslatedBody, make_encoder
 from dragoman.errors import GatewayError, RequestRefused
 from dragoman.gateway.answer import AnswerWriter, failed_stream, settle
@@ -296,6 +301,7 @@ class Exchange:
         door = self._door
         if self._memory is not None:
             caller, memory = self._caller(), self._memory
+            caller = structs.replace(caller, body=body)
             return find_continuation(store, door.dialect, request, caller, memory=memory)
         if door.dialect == "responses" and asks_for_background(request):
             return self._note_background(request)
@@ -307,7 +313,8 @@ class Exchange:
             self._is_new = True
             self._keeper = make_keeper(store, request, self._caller, waits=self._waits())
             return None
-        return find_continuation(store, door.dialect, request, self._caller(), waits=self._waits())
+        caller = structs.replace(self._caller(), body=body, only_reads=door.is_compact)
+        return find_continuation(store, door.dialect, request, caller, waits=self._waits())
 
     def _note_background(self, request: Request) -> Awaitable[Continuation] | None:
         """Raises RequestRefused: the response cannot be made in the background."""
@@ -354,7 +361,8 @@ class Exchange:
             self._request = ClientRequest(b"", request, is_rebuilt=True)
             self.record.model = continuation.request.model
             if self._submits is not None:
-                self._asked = structs.replace(continuation.request, previous_id=self._submits)
+                asked = with_conversation(continuation.request, continuation.conversation)
+                self._asked = structs.replace(asked, previous_id=self._submits)
         if self._background is not None:
             await self._queue(self._background)
 

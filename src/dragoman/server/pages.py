@@ -1,4 +1,4 @@
-"""The endpoints that are not conversations: models, token counts, stored responses, health, metrics, and unknown paths.
+"""The endpoints that ask no model: models, token counts, stored responses, conversations, health, metrics, unknown paths.
 
 Errors are written in the dialect that the path or the caller's headers indicate.
 """
@@ -18,6 +18,7 @@ from dragoman.core.secrets import clean, redact
 from dragoman.errors import GatewayError, StoreMissing
 from dragoman.model.outcome import ErrorInfo
 from dragoman.model.parts import Dialect
+from dragoman.offload import offload
 from dragoman.server.catalog import dialect_of_caller, find_model, list_models
 from dragoman.server.count_tokens import count_tokens
 from dragoman.server.doors import COUNT_PATHS, DOORS, Door, door_of_path
@@ -25,7 +26,8 @@ from dragoman.server.gateway import Gateway
 from dragoman.server.http.bodies import read_body
 from dragoman.server.http.connection import Headers, line_bytes
 from dragoman.server.http.headers import error_headers
-from dragoman.server.limits import GatewayRefusal, check_head
+from dragoman.server.limits import GatewayRefusal, check_head, check_json
+from dragoman.state import conversations
 from dragoman.state.endpoints import (
     cancel_response,
     delete_response,
@@ -37,6 +39,7 @@ from dragoman.state.managed_store import ManagedStore
 _PATHS = (
     *DOORS,
     *COUNT_PATHS,
+    "/v1/conversations",
     "/v1/models",
     "/v1/limits",
     "/v1/usage",
@@ -45,6 +48,7 @@ _PATHS = (
     "/metrics",
 )
 _STORED = re.compile(r"(?:/v1)?/responses/[^/]+(?:/(input_items|cancel|submit_tool_outputs))?/?")
+_CONVERSATION = re.compile(r"(?:/v1)?/conversations/[^/]+(/items(?P<item>/[^/]+)?)?/?")
 _ANY_METHOD = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 # A readiness probe needs a short reason, not a log.
@@ -53,6 +57,8 @@ _MAX_PROBLEM = 400
 _Page = Callable[[HttpRequest], Awaitable[Response]]
 _Read = Callable[[ManagedStore, str, str, Mapping[str, str]], Awaitable[Response]]
 _Change = Callable[[ManagedStore, str, str], Awaitable[Response]]
+_Write = Callable[[ManagedStore, str, str, bytes], Awaitable[Response]]
+_ItemChange = Callable[[ManagedStore, str, str, str], Awaitable[Response]]
 
 
 class Pages:
@@ -69,6 +75,7 @@ class Pages:
             self._route("/metrics", self._metrics),
         ]
         for prefix in ("/v1", ""):
+            routes += self._conversation_routes(f"{prefix}/conversations")
             routes += [
                 self._route(path.replace("/v1", prefix, 1), self._counts(dialect), "POST")
                 for path, dialect in COUNT_PATHS.items()
@@ -85,6 +92,20 @@ class Pages:
             ]
         routes.append(self._route("/{path:path}", self._other, *_ANY_METHOD, is_public=True))
         return routes
+
+    def _conversation_routes(self, path: str) -> list[Route]:
+        one = path + "/{response_id}"
+        items, item = f"{one}/items", f"{one}/items/{{item_id}}"
+        return [
+            self._route(path, self._create_conversation, "POST"),
+            self._route(one, self._changes(conversations.read_conversation)),
+            self._route(one, self._writes(conversations.update_conversation), "POST"),
+            self._route(one, self._changes(conversations.delete_conversation), "DELETE"),
+            self._route(items, self._writes(conversations.add_items), "POST"),
+            self._route(items, self._reads(conversations.list_conversation)),
+            self._route(item, self._changes_item(conversations.read_item)),
+            self._route(item, self._changes_item(conversations.delete_item), "DELETE"),
+        ]
 
     def _route(self, path: str, page: _Page, *methods: str, is_public: bool = False) -> Route:
         """`is_public`: callers without a key are served too."""
@@ -123,14 +144,56 @@ class Pages:
 
         return page
 
+    def _writes(self, write: _Write) -> _Page:
+        async def page(request: HttpRequest) -> Response:
+            name: str = request.path_params["response_id"]
+            owner = self._owner(request)
+            body = await self._body(request)
+            return await write(self._gateway.store, owner, name, body)
+
+        return page
+
+    def _changes_item(self, change: _ItemChange) -> _Page:
+        async def page(request: HttpRequest) -> Response:
+            name: str = request.path_params["response_id"]
+            item_id: str = request.path_params["item_id"]
+            return await change(self._gateway.store, self._owner(request), name, item_id)
+
+        return page
+
+    async def _create_conversation(self, request: HttpRequest) -> Response:
+        owner = self._owner(request)
+        body = await self._body(request)
+        return await conversations.create_conversation(self._gateway.store, owner, body)
+
+    async def _body(self, request: HttpRequest) -> bytes:
+        """The body of a request, within the limits.
+
+        Raises:
+            GatewayRefusal
+        """
+        server = self._gateway.settings.server
+        body = await read_body(request.receive, request.scope["headers"], server.max_body_bytes)
+        if body:
+            await offload(
+                len(body),
+                check_json,
+                body,
+                max_depth=server.max_depth,
+                max_values=server.max_values,
+            )
+        return body
+
     def _owner(self, request: HttpRequest) -> str:
         """The owner of the stored state that the caller may read.
 
         Raises:
-            StoreMissing: this gateway stores no responses.
+            StoreMissing: this gateway stores nothing.
         """
         if not self._gateway.store.is_on:
-            raise StoreMissing("responses are not stored by this gateway (store.policy)")
+            raise StoreMissing(
+                "responses and conversations are not stored by this gateway (store.policy)"
+            )
         return self._gateway.identify(request.scope["headers"]).owner
 
     async def _health(self, _request: HttpRequest) -> Response:
@@ -207,8 +270,9 @@ class Pages:
             )
             response.headers.update({"upgrade": "HTTP/1.1", "connection": "upgrade"})
             return response
-        stored = _STORED.fullmatch(path)
-        if stored is None and bare not in _PATHS and f"/v1{bare}" not in _PATHS:
+        stored, conversation = _STORED.fullmatch(path), _CONVERSATION.fullmatch(path)
+        is_known = stored is not None or conversation is not None
+        if not is_known and bare not in _PATHS and f"/v1{bare}" not in _PATHS:
             hint = (
                 "; is `/v1` in the client's base URL twice?" if path.startswith("/v1/v1/") else ""
             )
@@ -217,8 +281,12 @@ class Pages:
         response = self._error(request, _problem(f"{path} does not take {request.method}", 405))
         if stored is not None:
             allowed = {None: "GET, DELETE", "input_items": "GET"}.get(stored[1], "POST")
+        elif conversation is not None:
+            is_item = conversation["item"] is not None
+            is_list = conversation[1] is not None and not is_item
+            allowed = "GET, POST" if is_list else "GET, DELETE" if is_item else "GET, POST, DELETE"
         else:
-            posts = (*DOORS, *COUNT_PATHS)
+            posts = (*DOORS, *COUNT_PATHS, "/v1/conversations")
             is_post = bare in posts or f"/v1{bare}" in posts
             allowed = "POST" if is_post else "GET"
         response.headers["allow"] = allowed
@@ -238,6 +306,8 @@ class Pages:
         if "/models" in path:
             wanted = dialect_of_caller(request.scope["headers"])
             return next(door for door in DOORS.values() if door.dialect == wanted)
+        if path.startswith(("/v1/conversations", "/conversations")):
+            return DOORS["/v1/responses"]
         return door_of_path(path)
 
     def _add_headers(

@@ -1,6 +1,7 @@
 """Finds the stored conversation that a request continues, and prepends it to the request.
 
-    Responses   `previous_response_id`: a branch, any number; and `submit_tool_outputs`: by a claim, once
+    Responses   `previous_response_id`: a branch, any number; and `submit_tool_outputs`: by a claim, once;
+                `conversation`: one response at a time, which holds the conversation
     Messages    `thread: create`, and `thread: continue`, by a claim
 
 The completed request can go to any upstream; only its new turns are stored.
@@ -19,13 +20,25 @@ from typing import Protocol
 from msgspec import Struct, structs
 
 from dragoman._json import as_object, loads
-from dragoman.core.ids import RESPONSE_PREFIX, response_of
-from dragoman.dialects.responses import asks_for_background, read_submitted
+from dragoman.core.ids import CONVERSATION_PREFIX, RESPONSE_PREFIX, response_of
+from dragoman.dialects.responses import (
+    asks_for_background,
+    conversation_of,
+    read_submitted,
+    with_conversation,
+)
+from dragoman.dialects.responses.conversations import items_of_turns, read_input
 from dragoman.errors import MalformedJson, RequestRefused, StoreError, StoreMissing
 from dragoman.model.parts import Call, Dialect, Extra, Opaque, Part, Result
 from dragoman.model.request import Request, Turn
 from dragoman.offload import offload
-from dragoman.state.conversation import continued, settings_of
+from dragoman.state.conversation import continued, prepended, settings_of
+from dragoman.state.held_conversation import (
+    HeldConversation,
+    Missing,
+    conversation_missing,
+    decode_items,
+)
 from dragoman.state.keeper import Keeper
 from dragoman.state.managed_store import ManagedStore
 from dragoman.store.contract import waiting_owner
@@ -36,13 +49,6 @@ MINTED: dict[Dialect, str] = {"responses": RESPONSE_PREFIX, "messages": "msg_dgm
 
 
 _REFERENCE = "item_reference"
-
-
-class Missing(RequestRefused):
-    """A request names a response, an item or a thread that the store does not have."""
-
-    kind = "not_found"
-    status = 404
 
 
 class Conflict(RequestRefused):
@@ -57,6 +63,7 @@ class StorageCaller(Struct, frozen=True):
 
     number: for the id of the answer (`core.ids.number_of`). created: seconds since the epoch.
     make_keeper: returns the keeper of the answer. only_waiting: see `Draft`.
+    body: the request as received, whose items a conversation stores. only_reads: the answer adds nothing to a conversation.
     """
 
     owner: str
@@ -64,6 +71,8 @@ class StorageCaller(Struct, frozen=True):
     created: float
     make_keeper: Callable[[Draft], Keeper]
     only_waiting: bool = False
+    body: bytes = b""
+    only_reads: bool = False
 
 
 class Memory(Protocol):
@@ -90,17 +99,23 @@ class Continuation(Struct, frozen=True, kw_only=True):
     keeper: stores the answer; None if the answer is not stored.
     upstream: the upstream that made the ids the request refers to, and so accepts the client's request unchanged; else empty.
     missing: the ids of items that the request refers to and the store does not have.
+    conversation: the stored conversation that submitted outputs belong to.
     """
 
     request: Request | None = None
     keeper: Keeper | None = None
     upstream: str = ""
     missing: tuple[str, ...] = ()
+    conversation: str | None = None
 
 
 def is_new(request: Request) -> bool:
     """Whether a Responses request continues nothing and refers to nothing, like the first of every conversation."""
-    return request.previous_id is None and not references(request)
+    return (
+        request.previous_id is None
+        and (request.extra is None or "conversation" not in request.extra.fields)
+        and not references(request)
+    )
 
 
 def make_keeper(
@@ -146,6 +161,12 @@ async def find_continuation(
     """
     if door == "messages":
         return await _continue_thread(managed, request, caller)
+    conversation_id = conversation_of(request)
+    if conversation_id is not None and managed.is_on:
+        asked = _Asked(request, caller, waits=waits, memory=memory)
+        found = await _continue_conversation(managed, conversation_id, asked)
+        if found is not None:
+            return found
     if memory is not None:
         return await _continue_on_connection(managed, request, caller, memory)
     links: tuple[Link, ...] = ()
@@ -153,6 +174,86 @@ async def find_continuation(
     if previous is not None:
         links = await _known(managed, caller.owner, previous)
     return await _continue_response(managed, request, caller, links, waits=waits)
+
+
+class _Asked(Struct, frozen=True):
+    """A request that continues a conversation. `waits`, `memory`: see `find_continuation`."""
+
+    request: Request
+    caller: StorageCaller
+    waits: bool = False
+    memory: Memory | None = None
+
+
+async def _continue_conversation(
+    managed: ManagedStore, conversation_id: str, asked: _Asked
+) -> Continuation | None:
+    """Return the continuation of a stored conversation; None if it is not stored here, and may be the upstream's.
+
+    Raises:
+        RequestRefused: another response holds the conversation, or the request does not fit it.
+    """
+    request, caller = asked.request, asked.caller
+    if request.previous_id is not None:
+        raise _exclusive()
+    held = HeldConversation(
+        managed, (caller.owner, conversation_id), MINTED["responses"] + caller.number
+    )
+    try:
+        with held.given_back():
+            if caller.only_reads:
+                await held.read()
+                return await _read_conversation(managed, request, caller, held)
+            await held.take()
+            return await _keep_conversation(managed, asked, held)
+    except StoreMissing as error:
+        if conversation_id.startswith(CONVERSATION_PREFIX):
+            raise conversation_missing(conversation_id) from error
+        return None
+
+
+async def _read_conversation(
+    managed: ManagedStore, request: Request, caller: StorageCaller, held: HeldConversation
+) -> Continuation:
+    """Return the continuation of a request whose answer is not stored: a count, a summary."""
+    wanted = references(request)
+    missing: tuple[str, ...] = ()
+    if wanted:
+        referred = await _resolve(managed, caller.owner, request, wanted)
+        request, missing = referred.request, referred.missing
+    return Continuation(
+        request=prepended(held.past, with_conversation(request, None)), missing=missing
+    )
+
+
+async def _keep_conversation(
+    managed: ManagedStore, asked: _Asked, held: HeldConversation
+) -> Continuation:
+    """Return the continuation of a request whose input and answer are added to the conversation."""
+    request, caller = asked.request, asked.caller
+    new = await held.add_input(read_input(caller.body))
+    whole = prepended(held.past, with_conversation(request, None))
+    if new is not None:
+        heads = tuple([turn for turn in request.turns if turn.head])
+        request = structs.replace(request, turns=(*heads, *new))
+        whole = prepended(held.past, with_conversation(request, None))
+    if _is_kept(managed, request):
+        draft = structs.replace(
+            _draft("responses", caller, request), conversation=held.id, position=held.position
+        )
+        keeper = caller.make_keeper(draft)
+    elif asked.waits:
+        caller = _waiting(caller)
+        stored = with_conversation(whole, held.id)
+        keeper = caller.make_keeper(_draft("responses", caller, stored))
+    else:
+        keeper = caller.make_keeper(_draft("responses", caller, whole))
+        if asked.memory is None:
+            keeper.only_add()
+        else:
+            keeper.only_remember(asked.memory.remember)
+    keeper.hold(held)
+    return Continuation(request=whole, keeper=keeper)
 
 
 async def _continue_on_connection(
@@ -219,7 +320,7 @@ async def _continue_response(
     keeper = make_keeper(managed, request, lambda: caller, links=links, waits=waits)
     missing = () if referred is None else referred.missing
     known = (*links[-1:], *(() if referred is None else referred.links))
-    if not known:
+    if not known and (referred is None or set(missing) == set(wanted)):
         return Continuation(keeper=keeper, missing=missing)
     if links:
         request = continued(links, request)
@@ -230,7 +331,7 @@ async def _continue_response(
     return Continuation(
         request=request,
         keeper=keeper,
-        upstream=known[0].head.upstream if is_native else "",
+        upstream=upstreams.pop() if is_native else "",
         missing=missing,
     )
 
@@ -261,8 +362,9 @@ async def continue_submitted(
         StoreMissing: there is no such response.
         RequestRefused: the response runs, or was continued, or the outputs do not match its calls.
     """
+    owner = caller.owner
     try:
-        links = await _chain(managed, caller.owner, response_id)
+        links = await _chain(managed, owner, response_id)
     except StoreMissing as error:
         if error.response_id not in (None, response_id):
             raise
@@ -284,8 +386,25 @@ async def continue_submitted(
     submitted = await offload(len(body), read_submitted, body, calls)
     request = structs.replace(submitted, model=settings_of(links).model)
     draft = _draft("responses", caller, request, response_id, claims=True)
-    keeper = await _claim(managed, draft, caller, _refuse_response)
-    return Continuation(request=continued(links, request, inherits=True), keeper=keeper)
+    whole = continued(links, request, inherits=True)
+    conversation_id = conversation_of(whole)
+    if conversation_id is None:
+        keeper = await _claim(managed, draft, caller, _refuse_response)
+        return Continuation(request=whole, keeper=keeper)
+    whole = with_conversation(whole, None)
+    held = HeldConversation(managed, (owner, conversation_id), draft.id)
+    with held.given_back():
+        with suppress(StoreMissing):  # it is deleted, or another provider's
+            await held.take()
+            await held.add_input(items_of_turns(request.turns, f"outputs of {draft.id}"))
+            if not caller.only_waiting:
+                draft = structs.replace(draft, conversation=held.id, position=held.position)
+        keeper = await _claim(managed, draft, caller, _refuse_response)
+        if held.is_held:
+            keeper.hold(held)
+    return Continuation(
+        request=whole, keeper=keeper, conversation=held.id if held.is_held else None
+    )
 
 
 def thread_of(request: Request) -> dict[str, object] | None:
@@ -377,7 +496,33 @@ async def _chain(managed: ManagedStore, owner: str, response_id: str) -> tuple[L
     running = managed.find((owner, response_id))
     if running is not None and not running.is_begun:
         await running.begin_now()
-    return await managed.call("chain", lambda store: store.chain(owner, response_id))
+    links = await managed.call("chain", lambda store: store.chain(owner, response_id))
+    conversation_id = links[0].head.conversation
+    if conversation_id is None:
+        return links
+    try:
+        # Its items are the beginning of what is continued here, so it lives as long.
+        await managed.call(
+            "update", lambda store: store.conversations.update(owner, conversation_id)
+        )
+        return await with_beginning(managed, owner, links)
+    except StoreMissing as error:
+        raise previous_missing(response_id) from error
+
+
+async def with_beginning(
+    managed: ManagedStore, owner: str, links: tuple[Link, ...]
+) -> tuple[Link, ...]:
+    """Return a chain with the items that the first response's conversation had before it. Raises StoreMissing."""
+    first, *others = links
+    name, position = first.head.conversation, first.head.position
+    if name is None:
+        return links
+    items = await managed.call(
+        "items", lambda store: store.conversations.items(owner, name, before=position)
+    )
+    request = prepended(await decode_items(items), first.request)
+    return (structs.replace(first, request=request), *others)
 
 
 async def _claim(
@@ -474,7 +619,8 @@ def _without_thread(request: Request) -> Request:
 class _Referred(Struct, frozen=True, kw_only=True):
     """A request with its item references replaced by the items.
 
-    missing: the ids of items that the store does not have. links: the responses that the other items belong to.
+    missing: the ids of items that the store does not have. links: the responses that other items belong to; the rest are
+    items of conversations.
     """
 
     request: Request
@@ -507,10 +653,17 @@ async def _resolve(
         if (link := await _link(managed, owner, response_id)) is not None
     ]
     items = _items(links)
-    turns = tuple(_with_items(turn, items) for turn in request.turns)
+    rest = [item_id for item_id in wanted if item_id not in items]
+    added: dict[str, tuple[Turn, ...]] = {}
+    if rest:
+        found = await managed.call(
+            "items", lambda store: store.conversations.find_items(owner, rest)
+        )
+        added = {name: (await decode_items([item])).turns for name, item in found.items()}
+    turns = [each for turn in request.turns for each in _with_items(turn, items, added)]
     return _Referred(
-        request=structs.replace(request, turns=turns),
-        missing=tuple(item_id for item_id in wanted if item_id not in items),
+        request=structs.replace(request, turns=tuple(turns)),
+        missing=tuple([item_id for item_id in rest if item_id not in added]),
         links=tuple(links),
     )
 
@@ -535,14 +688,20 @@ def _items(links: Iterable[Link]) -> dict[str, list[Part]]:
     return items
 
 
-def _with_items(turn: Turn, items: Mapping[str, list[Part]]) -> Turn:
+def _with_items(
+    turn: Turn, items: Mapping[str, list[Part]], added: Mapping[str, tuple[Turn, ...]]
+) -> tuple[Turn, ...]:
+    """Return a turn with items in place of references. `items`: of answers; `added`: of conversations, from either side."""
     if not any(type(part) is Opaque and part.type == _REFERENCE for part in turn.parts):
-        return turn
+        return (turn,)
+    whole = added.get(turn.parts[0].item_id or "") if len(turn.parts) == 1 else None
+    if whole is not None:
+        return whole
     parts: list[Part] = []
     for part in turn.parts:
         is_reference = type(part) is Opaque and part.type == _REFERENCE
         parts += items.get(part.item_id or "", [part]) if is_reference else [part]
-    return structs.replace(turn, parts=tuple(parts))
+    return (structs.replace(turn, parts=tuple(parts)),)
 
 
 def previous_missing(response_id: str) -> RequestRefused:
@@ -553,11 +712,10 @@ def previous_missing(response_id: str) -> RequestRefused:
     )
 
 
-def item_missing(item_id: str) -> Missing:
-    return Missing(
-        f"Item with id '{item_id}' not found. Items are not persisted when `store` is set to false. "
-        "Try again with `store` set to true, or remove this item from your input.",
-        param="input",
+def _exclusive() -> RequestRefused:
+    return RequestRefused(
+        "Mutually exclusive parameters. Ensure you are only providing one of: 'previous_response_id' or 'conversation'.",
+        code="mutually_exclusive_parameters",
     )
 
 

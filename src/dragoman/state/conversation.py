@@ -1,11 +1,11 @@
-"""Rebuilds a conversation from its stored responses. Pure."""
+"""Rebuilds a conversation from its stored responses, or from its items. Pure."""
 
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
 
 from msgspec import structs
 
-from dragoman.dialects.responses import without_background
+from dragoman.dialects.responses import EarlierItems, without_background
 from dragoman.model.parts import Extra
 from dragoman.model.request import Namespace, Request, Tool, Turn
 from dragoman.store.records import Link
@@ -29,10 +29,22 @@ def continued(chain: Sequence[Link], request: Request, *, inherits: bool = False
     heads = [turn for turn in asked.turns if turn.head]
     past = [turn for link in chain for turn in _said(link)]
     new = [turn for turn in request.turns if not turn.head]
-    tools, namespaces = _declared(chain, asked)
+    return _joined(asked, (*heads, *past, *new), [link.request for link in chain])
+
+
+def prepended(past: EarlierItems, request: Request) -> Request:
+    """Return the request with earlier items before its own turns, and with the tools that were declared among them."""
+    heads = [turn for turn in request.turns if turn.head]
+    new = [turn for turn in request.turns if not turn.head]
+    earlier = Request(turns=past.turns, tools=past.tools, namespaces=past.namespaces)
+    return _joined(request, (*heads, *past.turns, *new), [earlier])
+
+
+def _joined(asked: Request, turns: tuple[Turn, ...], earlier: Sequence[Request]) -> Request:
+    tools, namespaces = _declared(earlier, asked)
     return structs.replace(
         asked,
-        turns=(*heads, *past, *new),
+        turns=turns,
         tools=(*tools, *asked.tools) if tools else asked.tools,
         namespaces=(*namespaces, *asked.namespaces),
         previous_id=None,
@@ -79,19 +91,19 @@ def _said(link: Link) -> Iterable[Turn]:
 
 
 def _declared(
-    chain: Sequence[Link], asked: Request
+    earlier: Sequence[Request], asked: Request
 ) -> tuple[tuple[Tool, ...], tuple[Namespace, ...]]:
     """Tools and namespaces that earlier turns declared and `asked` does not repeat. A later declaration of a name wins."""
     tools = {
         (tool.name, tool.namespace): tool
-        for link in chain
-        for tool in link.request.tools
+        for request in earlier
+        for tool in request.tools
         if tool.place == "input"
     }
     groups = {
         group.name: group
-        for link in chain
-        for group in link.request.namespaces
+        for request in earlier
+        for group in request.namespaces
         if group.place == "input"
     }
     for tool in asked.tools:

@@ -18,6 +18,7 @@ import asyncio
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 
 from msgspec import structs
@@ -31,10 +32,11 @@ from dragoman.dialects.responses import list_items
 from dragoman.errors import RequestRefused, StoreError, StoreMissing
 from dragoman.model.outcome import ErrorInfo
 from dragoman.sse import Frame, FrameParser, encode_comment
+from dragoman.state.continuation import with_beginning
 from dragoman.state.conversation import continued, settings_of
 from dragoman.state.keeper import cancelled_error
 from dragoman.state.managed_store import ManagedStore
-from dragoman.store.contract import Key, Store
+from dragoman.store.contract import MAX_PAGE, Key, Store
 from dragoman.store.records import Link, Progress, Stored, StoredHead
 
 SUBMITTED = re.compile(r"(?:/v1)?/responses/([^/]+)/submit_tool_outputs/?")
@@ -47,8 +49,7 @@ _DIED = ErrorInfo(
 )
 
 
-# Items per page: OpenAI's limits.
-MAX_PAGE = 100
+# Items per page: OpenAI's default.
 DEFAULT_PAGE = 20
 
 POLL_SECONDS = 0.5
@@ -91,6 +92,8 @@ async def list_input(
     await _settle(managed, owner, response_id)
     links = await managed.call("chain", lambda store: store.chain(owner, response_id))
     _check_door(links[-1].head.door, response_id)
+    with suppress(StoreMissing):  # the conversation that it belonged to was deleted
+        links = await with_beginning(managed, owner, links)
     return Response(page_of_items(links, query), media_type=_JSON)
 
 
@@ -222,15 +225,12 @@ def page_of_items(links: Sequence[Link], query: Mapping[str, str]) -> bytes:
     *earlier, last = links
     turns = continued(earlier, last.request).turns
     items = list_items(turns, f"input of {last.head.id}")
-    order = query.get("order", "desc")
-    if order not in ("asc", "desc"):
-        raise RequestRefused(f"order: expected asc or desc, got {order!r}", param="order")
-    if order == "desc":
+    if page_order(query) == "desc":
         items.reverse()
     ids = [str(item["id"]) for item in items]
     first = _place(ids, query, "after") + 1
     last_place = _place(ids, query, "before") if "before" in query else len(items)
-    limit = _limit(query.get("limit"))
+    limit = page_limit(query)
     page = items[first:last_place][:limit]
     page_ids = [str(item["id"]) for item in page]
     return dumps_document(
@@ -254,7 +254,17 @@ def _place(ids: list[str], query: Mapping[str, str], name: str) -> int:
     return ids.index(cursor)
 
 
-def _limit(text: str | None) -> int:
+def page_order(query: Mapping[str, str]) -> str:
+    """Return `asc` or `desc`. Raises RequestRefused."""
+    order = query.get("order", "desc")
+    if order not in ("asc", "desc"):
+        raise RequestRefused(f"order: expected asc or desc, got {order!r}", param="order")
+    return order
+
+
+def page_limit(query: Mapping[str, str]) -> int:
+    """Return how many items a page has at most. Raises RequestRefused."""
+    text = query.get("limit")
     if text is None:
         return DEFAULT_PAGE
     if not text.isdecimal() or not 1 <= int(text[:4]) <= MAX_PAGE or len(text) > len(str(MAX_PAGE)):

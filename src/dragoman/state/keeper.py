@@ -14,7 +14,8 @@ appends to the store what was sent, for followers on other nodes. Its client is 
 tried as long as its lease lasts.
 
 A response that is only remembered (`only_remember`) does not enter the store: its end goes to the connection that sent its
-request.
+request. A response that belongs to a conversation (`hold`) adds its input and output there, in the same write; a response
+that is not stored itself (`only_add`) adds them all the same.
 """
 
 import asyncio
@@ -22,6 +23,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from math import inf
 from typing import TypeVar
 
 from msgspec import structs
@@ -36,16 +38,23 @@ from dragoman.core.store_notes import AnswerEnd, StoreNotes, open_call_ids
 from dragoman.dialects import responses
 from dragoman.dialects.codec import EncodeContext
 from dragoman.dialects.registry import CODECS
-from dragoman.errors import StoreConflict, StoreError, StoreMissing, StoreUnavailable
+from dragoman.errors import (
+    StoreConflict,
+    StoreError,
+    StoreHeld,
+    StoreMissing,
+    StoreUnavailable,
+)
 from dragoman.model.outcome import ErrorInfo, Outcome
 from dragoman.model.parts import Dialect, Part, part_size
 from dragoman.offload import offload
+from dragoman.state.held_conversation import HeldConversation
 from dragoman.state.managed_store import ManagedStore
 from dragoman.store.codec import read_parts
 from dragoman.store.contract import Key, Store
 from dragoman.store.credentials import remove_credentials
 from dragoman.store.packing import StreamBuffer
-from dragoman.store.records import Draft, Link, StoredEnd, StoredHead
+from dragoman.store.records import ConversationItem, Draft, Link, StoredEnd, StoredHead
 
 logger = logging.getLogger(__name__)
 
@@ -85,7 +94,9 @@ class Keeper:
         "_family",
         "_has_begun",
         "_has_progress",
+        "_held",
         "_is_over",
+        "_is_stored",
         "_is_tried",
         "_managed",
         "_notes",
@@ -110,6 +121,8 @@ class Keeper:
         self._notes = StoreNotes()
         self._end: AnswerEnd | None = None
         self._remember: Callable[[Link], None] | None = None
+        self._held: HeldConversation | None = None
+        self._is_stored = True
         self._has_begun = False  # whether anything was sent
         self._buffer = StreamBuffer()
         # No endpoint returns the stream of a message, nor of a response that only waits.
@@ -139,11 +152,22 @@ class Keeper:
     def only_remember(self, remember: Callable[[Link], None]) -> None:
         """Store nothing, but pass the whole conversation to `remember` when the answer has ended. Its request has all turns."""
         self._remember = remember
-        self._takes_more = False
+        self.only_add()
+
+    def only_add(self) -> None:
+        """Do not store the answer; only its conversation gets its input and output."""
+        self._is_stored = self._takes_more = False
+
+    def hold(self, held: HeldConversation) -> None:
+        """Have the answer belong to a conversation, which it holds until it ends."""
+        self._held = held
+        held.is_kept = True
+        self.since = inf  # it is begun in the store once something was sent
+        self._managed.running.add(self)
 
     @property
     def is_storing(self) -> bool:
-        return self._remember is None
+        return self._is_stored
 
     def expect(self, upstream: str, family: Family | str) -> StoreNotes:
         """Prepare for the answer of this upstream. Returns the notes that the writer of the answer fills in."""
@@ -170,16 +194,17 @@ class Keeper:
 
     @property
     def names_itself(self) -> bool:
-        """Whether the answer must have the gateway's id: it continues a stored response, or is a message of a thread.
+        """Whether the answer must have the gateway's id: it continues what is stored, or is a message of a thread.
 
         A message's id is sent first of all, before the gateway can know whether the store has a message with that id.
         """
-        return self._draft.parent is not None or self._draft.door == "messages"
+        draft = self._draft
+        return draft.parent is not None or self._held is not None or draft.door == "messages"
 
     @property
     def key(self) -> Key | None:
         """The key in the store; None while the answer has no id."""
-        if self._draft.claims or self._draft.background:
+        if self._draft.claims or self._draft.background or self._held is not None:
             return self._draft.owner, self._draft.id
         response_id = self._notes.response_id if self._has_begun else ""
         return (self._draft.owner, response_id) if response_id else None
@@ -231,7 +256,7 @@ class Keeper:
         if not self._has_begun:
             self._has_begun = True
             self.since = time.monotonic()
-            if self._remember is None:
+            if self._is_stored:
                 self._managed.running.add(self)
         if self._takes_more and self._buffer.add(sent):
             self._takes_more = self._buffer.size <= MAX_STREAM_BYTES
@@ -269,11 +294,11 @@ class Keeper:
             end = self._end = await self._find_end()
         if end is None:
             return last
-        if self._remember is not None:
-            await self._pass_on(end, self._remember)
-            return last
         is_whole = self._takes_more and buffer.size <= MAX_STREAM_BYTES
         try:
+            if not self._is_stored:
+                await self._end_unstored(end)
+                return last
             is_cancelled = await self._store(end, buffer if is_whole else None)
         except StoreError as error:
             if self._draft.background and not isinstance(error, StoreConflict):
@@ -310,6 +335,17 @@ class Keeper:
         size = sum([part_size(part) for choice in outcome.choices for part in choice.parts])
         body = await offload(size, _message_body, end.id, outcome)
         return self._with_open_calls(structs.replace(end, body=body))
+
+    async def _end_unstored(self, end: AnswerEnd) -> None:
+        """Add to the conversation, or have the connection remember, an answer that is not stored. Raises StoreError."""
+        if self._held is not None and self._held.is_held:
+            self.is_ending = True
+            try:
+                await self._held.add(end)
+            finally:
+                self.is_ending = False
+        if self._remember is not None:
+            await self._pass_on(end, self._remember)
 
     async def _pass_on(self, end: AnswerEnd, remember: Callable[[Link], None]) -> None:
         """Have the response remembered, unless it failed."""
@@ -365,8 +401,8 @@ class Keeper:
             end = None if end is None else self._with_open_calls(end)
         if end is None:
             return body
-        if self._remember is not None:
-            await self._pass_on(end, self._remember)
+        if not self._is_stored:
+            await self._end_unstored(end)
             return body
         try:
             await self._store_body(end)
@@ -388,19 +424,37 @@ class Keeper:
         """End the exchange. A response that was begun but did not end is cancelled, or deleted if nothing was sent."""
         self._managed.running.discard(self)
         self._wake()
+        if self._held is not None and self._held.is_held:
+            self._managed.spawn(self._held.let_go())
         if not self._is_over and (self.is_begun or self._beginning is not None):
             self._is_over = True
             self._managed.spawn(self._abandon())
 
     async def give_up(self) -> None:
-        """Release the claim before an error is sent as the whole answer, so that the client can retry at once."""
+        """Release claim and hold before an error is sent as the whole answer, so that the client can retry at once."""
+        if self._held is not None and self._held.is_held and not self._has_begun:
+            await self._held.let_go()
         if self.is_begun and not self._has_begun and not self._is_over:
             self._is_over = True
             await self._abandon()
 
+    async def renew_hold(self) -> None:
+        """Renew the hold on the conversation, or stop the exchange if it is lost."""
+        held = self._held
+        if held is None or not held.is_held or self.is_ending:
+            return
+        try:
+            await held.renew()
+        except StoreHeld as error:
+            held.is_held = False
+            if not (self.is_ending or self._is_over):
+                self._stop(_unstored(error))
+        except StoreError:
+            pass  # the next renewal tries again; an end that comes first needs none
+
     def begin_soon(self) -> None:
         """Start a task that begins the response in the store, so that others see that it runs."""
-        if self._draft.only_waiting:
+        if self._draft.only_waiting or not self._is_stored:
             return
         if self._beginning is None and not self._is_over and self.key is not None:
             self._beginning = self._managed.spawn(self._begin())
@@ -421,15 +475,17 @@ class Keeper:
         notes = self._notes
         opening = notes.opening
         body = responses.read_opening(notes.first_frame) if opening is None else opening()
-        draft = structs.replace(self._draft, id=notes.response_id, body=body)
+        draft = structs.replace(self._draft, id=notes.response_id or self._draft.id, body=body)
         with suppress(StoreError):  # storing the end tries again
             await self._managed.call("begin", lambda store: store.begin(draft))
             self.is_begun = True
 
     async def _store(self, end: AnswerEnd, stream: StreamBuffer | None) -> bool:
         """Store the end. Returns whether the response was cancelled meanwhile, and so not stored."""
+        whole = end
         if self._draft.only_waiting and not end.open_calls:
             if not self.is_begun:
+                await self._end_unstored(end)
                 return False
             end = _without_content(end)  # settles the claim
         if self._beginning is not None:
@@ -442,6 +498,7 @@ class Keeper:
             upstream=self._upstream,
             family=self._family,
             needs_lease=self._draft.background,
+            items=await self._added(end),
         )
         self.is_ending = True
         try:
@@ -449,6 +506,12 @@ class Keeper:
         finally:
             self.is_ending = False
         self._is_over = True
+        if self._held is not None:
+            # Stored apart from the conversation, which belongs to another owner than a response that only waits.
+            if self._draft.conversation is None:
+                await self._held.add(whole)
+            elif status != "cancelled":
+                self._held.is_held = False
         return status == "cancelled"
 
     async def _try_to_store(self, end: AnswerEnd, ending: StoredEnd) -> str:
@@ -463,6 +526,12 @@ class Keeper:
                 if not self._draft.background or is_late:
                     raise
             await asyncio.sleep(RETRY_SECONDS)
+
+    async def _added(self, end: AnswerEnd) -> tuple[ConversationItem, ...]:
+        """Return what the response adds to its conversation in the same write."""
+        if self._held is None or self._draft.conversation is None:
+            return ()
+        return await offload(len(end.body), self._held.items, end)
 
     async def _write(self, store: Store, end: AnswerEnd, ending: StoredEnd) -> str:
         owner, response_id = self._draft.owner, end.id
@@ -482,7 +551,8 @@ class Keeper:
                 raise
             # The owner has deleted the response meanwhile: nothing is stored.
         except StoreConflict:
-            if not (self._draft.claims or self._draft.background):
+            draft = self._draft
+            if not (draft.claims or draft.background or draft.conversation):
                 return await self._meet(store, draft, ending)
             # A write that was stopped may have happened after the check above.
             if not await _is_stored(store, (owner, response_id), ending):

@@ -230,6 +230,7 @@ class ManagedStore:
             if now - renewed >= self.settings.lease / 3:
                 renewed = looked = now
                 self.spawn(self._lose("renew", lambda store, keys: store.renew(keys)))
+                self.spawn(self._renew_holds())
             elif now - looked >= LOOK_SECONDS:
                 looked = now
                 self.spawn(self._lose("look", lambda store, keys: store.lost(keys)))
@@ -253,11 +254,17 @@ class ManagedStore:
                     if status == "cancelled" or (status == "failed" and each.is_background):
                         each.lose()
 
+    async def _renew_holds(self) -> None:
+        """Renew the holds that running responses have on their conversations."""
+        for each in tuple(self.running):
+            await each.renew_hold()
+
     def _swept(self, swept: Swept) -> None:
-        if swept.responses or swept.seals:
+        if swept.responses or swept.seals or swept.conversations:
             logger.info(
-                "swept %d responses and %d seals, %d bytes",
+                "swept %d responses, %d conversations and %d seals, %d bytes",
                 swept.responses,
+                swept.conversations,
                 swept.seals,
                 swept.size,
             )

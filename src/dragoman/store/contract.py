@@ -8,6 +8,7 @@
     cancel, delete
     put_seals, get_seals                 the escrow: seals that a client's dialect has no field for
     put_items, find_items                which response an item belongs to
+    conversations                        lists of items that clients make and responses add to (`Conversations`)
     expire, stats, ping, close
 
 **Acknowledged is durable.** When `begin`, `append`, `put`, `finish`, `claim`, `cancel`, `delete`, `put_seals` or `put_items` has
@@ -29,9 +30,17 @@ perhaps on another node). `lost` only returns those, and is called more often. A
 `store.lease` says, unless the caller says otherwise. A lease that has lapsed is not renewed: others may have seen that the
 response has failed. A response that never ended keeps what was appended.
 
+**Conversations.** A response that continues a conversation holds it from its beginning to its end: `hold` gives the hold
+to one response's id, `begin` and `put` do not take it. The response's end (`put`, `finish`) adds its input and output in
+the same write, and releases the hold; a response that failed or was cancelled adds nothing. While a conversation is held,
+nobody else adds or deletes items (`StoreHeld`). A hold that is not renewed within its lease is void, and a response that lost
+its hold cannot add its items: `put` and `finish` refuse it. If the conversation was deleted meanwhile, the response is
+stored, and nothing is added.
+
 **Expiry.** A response lives `ttl` seconds from being stored, and at most `WAITING_SECONDS` if it is `only_waiting`. A response that continues it keeps all its ancestors alive
 as long as itself, so that no active conversation loses its beginning. Expired responses are not found, swept or not.
-`expire` removes them, and then those that expire next while the total exceeds `max_bytes`.
+`expire` removes them, and then those that expire next while the total exceeds `max_bytes`. A conversation lives `ttl`
+seconds from its last use (`hold`, `add`, `update`), with all its items, and is removed whole.
 
 **Nothing secret.** Requests are stored in canonical form, without the credentials that some tools contain (`credentials`).
 
@@ -43,12 +52,16 @@ from hashlib import sha256
 from typing import Literal, Protocol
 
 from dragoman.store.records import (
+    ConversationItem,
     Draft,
     Escrowed,
+    ItemPage,
     Link,
+    NewConversation,
     Progress,
     Status,
     Stored,
+    StoredConversation,
     StoredEnd,
     StoredHead,
     StoreStats,
@@ -64,6 +77,12 @@ MAX_CHAIN = 4096
 
 MAX_CHAIN_BYTES = 64 * 1024 * 1024
 """Stored, compressed requests and answers of one conversation: as much as one request may have."""
+
+MAX_ITEMS = 4 * MAX_CHAIN
+"""Items in one conversation: a turn adds about four (a message, a call, its output, an answer)."""
+
+MAX_PAGE = 100
+"""Items in one page of a list: OpenAI's limit."""
 
 SWEEP_BATCH = 1000
 """Rows that one `expire` removes at most: some tens of milliseconds, during which other operations wait."""
@@ -229,6 +248,9 @@ class Store(Protocol):
         """Return the id of the response of each item, without the items that are not stored."""
         ...
 
+    @property
+    def conversations(self) -> "Conversations": ...
+
     async def expire(self, *, limit: int = SWEEP_BATCH) -> Swept:
         """Remove expired rows, and then those that expire next while the total exceeds `max_bytes`; about `limit` rows."""
         ...
@@ -243,4 +265,88 @@ class Store(Protocol):
 
     async def close(self) -> None:
         """Finish pending operations and release all resources. A second call does nothing."""
+        ...
+
+
+class Conversations(Protocol):
+    """The conversations in a store. Every method but `create` and `find_items` raises `StoreMissing` if there is none with this id."""
+
+    async def create(self, new: NewConversation) -> StoredConversation:
+        """Raises StoreConflict: the owner has a conversation with this id, or two items have one id. StoreTooLarge."""
+        ...
+
+    async def read(self, owner: str, conversation_id: str) -> StoredConversation: ...
+
+    async def update(
+        self, owner: str, conversation_id: str, metadata: bytes | None = None
+    ) -> StoredConversation:
+        """Replace the metadata, if there is new metadata, and extend the expiry."""
+        ...
+
+    async def delete(self, owner: str, conversation_id: str) -> None:
+        """Remove a conversation with all its items, held or not."""
+        ...
+
+    async def hold(
+        self, owner: str, conversation_id: str, *, by: str, lease: float | None = None
+    ) -> StoredConversation:
+        """Give the hold to the response whose id is `by`, or renew it. Raises StoreHeld: another response has it."""
+        ...
+
+    async def release(self, owner: str, conversation_id: str, *, by: str) -> None:
+        """Give back a hold; does nothing if `by` has none, or if there is no such conversation."""
+        ...
+
+    async def add(
+        self,
+        owner: str,
+        conversation_id: str,
+        items: tuple[ConversationItem, ...],
+        *,
+        by: str | None = None,
+    ) -> StoredConversation:
+        """Add items at the end. `by`: the response that holds the conversation; its hold is released.
+
+        Raises:
+            StoreHeld: another response holds the conversation, or `by` does not (any more).
+            StoreConflict: the conversation has an item with one of these ids. StoreTooLarge: a cap or `MAX_ITEMS` is exceeded.
+        """
+        ...
+
+    async def page(
+        self,
+        owner: str,
+        conversation_id: str,
+        *,
+        after: str | None = None,
+        limit: int = MAX_PAGE,
+        is_descending: bool = False,
+    ) -> ItemPage:
+        """Return at most `limit` items after the item `after`, in this order; reads no others.
+
+        Raises:
+            StoreMissing: there is no conversation, or no item `after`, which the error's `response_id` then names.
+        """
+        ...
+
+    async def items(
+        self, owner: str, conversation_id: str, *, before: int | None = None
+    ) -> tuple[ConversationItem, ...]:
+        """Return all items, or those at positions below `before`, in one query. Raises StoreTooLarge."""
+        ...
+
+    async def item(self, owner: str, conversation_id: str, item_id: str) -> ConversationItem:
+        """Raises StoreMissing."""
+        ...
+
+    async def delete_item(
+        self, owner: str, conversation_id: str, item_id: str
+    ) -> StoredConversation:
+        """Raises StoreMissing. StoreHeld: a response holds the conversation."""
+        ...
+
+    async def find_items(
+        self, owner: str, item_ids: Collection[str]
+    ) -> dict[str, ConversationItem]:
+        """Return the items with these ids in any of the owner's conversations, without the ids that none has."""
         ...

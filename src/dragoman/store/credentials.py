@@ -43,6 +43,15 @@ def remove_credentials(request: Request) -> Request:
     return structs.replace(request, extra=extra, tools=tools, namespaces=namespaces, turns=turns)
 
 
+def remove_from_item(turn: Turn, data: bytes) -> bytes:
+    """Return an item of a conversation without credentials; the same object if it had none. `turn`: the item, decoded."""
+    if turn.role != "developer" or not any(isinstance(part, Opaque) for part in turn.parts):
+        return data
+    value = Raw(data)
+    kept = _scrub_raw(value)
+    return data if kept is value else bytes(kept)
+
+
 def _is_plain(request: Request) -> bool:
     """Whether the request has no field that could hold credentials, like most requests."""
     if (request.extra is not None and request.extra.fields) or request.namespaces:

@@ -8,17 +8,17 @@ row, apply a rule, and write; PostgreSQL's most frequent statements express the 
 checks all engines.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Container, Mapping
 from typing import Protocol
 
 from msgspec import Struct
 
 from dragoman.config.settings import StoreSettings
 from dragoman.core.store_notes import TerminalStatus
-from dragoman.errors import StoreConflict, StoreMissing, StoreTooLarge
+from dragoman.errors import StoreConflict, StoreHeld, StoreMissing, StoreTooLarge
 from dragoman.model.parts import Dialect
 from dragoman.store.codec import unpack_names
-from dragoman.store.contract import MAX_CHAIN, MAX_CHAIN_BYTES, ClaimResult, Key
+from dragoman.store.contract import MAX_CHAIN, MAX_CHAIN_BYTES, MAX_ITEMS, ClaimResult, Key
 from dragoman.store.records import Status, StoredHead, StoreStats, Swept
 
 STEP = 1 / 64
@@ -46,6 +46,8 @@ class Row(Struct, kw_only=False):
     claimed_by: str | None
     claimed_until: float | None
     size: int
+    conversation: str | None = None
+    position: int | None = None
 
 
 COLUMNS = Row.__struct_fields__
@@ -88,6 +90,8 @@ def head_of(row: Row, now: float) -> StoredHead:
         continued_by=row.claimed_by if held else None,
         is_settled=held and row.claimed_until is None,
         size=row.size,
+        conversation=row.conversation,
+        position=row.position or 0,
     )
 
 
@@ -175,11 +179,105 @@ def broken_chain(oldest: StoredHead, *, count: int, size: int) -> StoreMissing |
     )
 
 
+class ConversationRow(Struct, kw_only=False):
+    """One conversation. `held_by`: the response that holds it, until `held_until` or longer if nobody else takes it."""
+
+    id: str
+    owner: str
+    created: float
+    expires: float
+    metadata: str
+    position: int
+    count: int
+    size: int
+    held_by: str | None = None
+    held_until: float = 0.0
+
+
+CONVERSATION_COLUMNS = ConversationRow.__struct_fields__
+
+
+class ItemRow(Struct, frozen=True, gc=False):
+    """An item, packed."""
+
+    id: str
+    data: bytes
+
+
+def is_held(row: ConversationRow, now: float, *, by: str | None = None) -> bool:
+    """Whether another response than `by` holds a conversation."""
+    return row.held_by not in (None, by) and row.held_until > now
+
+
+def check_hold(row: ConversationRow, by: str | None, now: float) -> None:
+    """Check that items may be added or deleted. `by`: the response that adds them, which must hold the conversation.
+
+    Raises:
+        StoreHeld
+    """
+    if is_held(row, now) if by is None else row.held_by != by:
+        raise held(row.id)
+
+
+def check_room(row: ConversationRow, items: Collection[ItemRow]) -> None:
+    """Raises StoreTooLarge: the conversation would have too many items, or too large ones."""
+    count = row.count + len(items)
+    size = row.size + sum([len(item.data) for item in items])
+    if count > MAX_ITEMS or size > MAX_CHAIN_BYTES:
+        raise StoreTooLarge(
+            f"expected a conversation of at most {MAX_ITEMS:,} items and {MAX_CHAIN_BYTES:,} bytes, "
+            f"{row.id!r} would have {count:,} items and {size:,} bytes"
+        )
+
+
+def check_ids(taken: Container[str], items: Collection[ItemRow]) -> None:
+    """Raises StoreConflict: an item has an id that is taken, or that another of the items has."""
+    seen: set[str] = set()
+    for item in items:
+        if item.id in taken or item.id in seen:
+            raise item_exists(item.id)
+        seen.add(item.id)
+
+
+def extend(row: ConversationRow, items: Collection[ItemRow], expires: float) -> None:
+    """Change a row as adding these items does; a hold is released."""
+    row.position += len(items)
+    row.count += len(items)
+    row.size += sum([len(item.data) for item in items])
+    row.expires = max(row.expires, expires)
+    row.held_by, row.held_until = None, 0.0
+
+
+def held(conversation_id: str) -> StoreHeld:
+    return StoreHeld(
+        f"expected the conversation {conversation_id!r} to be free, a response holds it"
+    )
+
+
+def no_conversation(conversation_id: str) -> StoreMissing:
+    return StoreMissing(
+        f"expected a stored conversation, none is called {conversation_id!r} (any more)",
+        response_id=conversation_id,
+    )
+
+
+def no_item(item_id: str) -> StoreMissing:
+    return StoreMissing(
+        f"expected an item of the conversation, none is called {item_id!r} (any more)",
+        response_id=item_id,
+    )
+
+
+def item_exists(item_id: str) -> StoreConflict:
+    return StoreConflict(f"expected new ids, the conversation has an item called {item_id!r}")
+
+
 class StoredContent(Struct, gc=False):
     """A row with the parts of its content that were requested.
 
     body: the response object as sent at the beginning, or the whole answer. answer: None while the response runs, then
-    empty: the answer is read from `body`. Earlier versions wrote the answer there.
+    empty: the answer is read from `body`. Earlier versions wrote the answer there. items: what a new row adds to its
+    conversation; never read back.
     """
 
     row: Row
@@ -187,10 +285,11 @@ class StoredContent(Struct, gc=False):
     answer: bytes | None = None
     body: bytes = b""
     stream: bytes | None = None
+    items: tuple[ItemRow, ...] = ()
 
 
 class RowEnd(Struct, frozen=True, gc=False, kw_only=True):
-    """What the end of a response adds to its row. `answer`: see `StoredContent`."""
+    """What the end of a response adds to its row, and `items` to its conversation. `answer`: see `StoredContent`."""
 
     status: TerminalStatus
     open_calls: str
@@ -200,6 +299,7 @@ class RowEnd(Struct, frozen=True, gc=False, kw_only=True):
     body: bytes
     stream: bytes | None
     needs_lease: bool = False
+    items: tuple[ItemRow, ...] = ()
 
     @property
     def size(self) -> int:
@@ -236,8 +336,11 @@ class StoreEngine(Protocol):
         """Return the pieces that end after `start`, in their order."""
         ...
 
-    async def finish(self, key: Key, over: RowEnd, now: float) -> Status:
-        """Also removes the pieces. Raises StoreMissing, StoreConflict."""
+    async def finish(self, key: Key, over: RowEnd, now: float, ttl: float) -> Status:
+        """Also removes the pieces. `ttl`: how long the response's conversation lives from `now` on.
+
+        Raises StoreMissing, StoreConflict.
+        """
         ...
 
     async def renew(self, running: Collection[Key], until: float, now: float) -> frozenset[Key]: ...
@@ -272,6 +375,9 @@ class StoreEngine(Protocol):
         self, owner: str, family: str, call_ids: Collection[str], now: float
     ) -> dict[str, bytes]: ...
 
+    @property
+    def conversations(self) -> "ConversationEngine": ...
+
     async def expire(self, now: float, limit: int) -> Swept: ...
 
     async def stats(self) -> StoreStats: ...
@@ -279,3 +385,48 @@ class StoreEngine(Protocol):
     async def ping(self) -> None: ...
 
     async def close(self) -> None: ...
+
+
+class ConversationEngine(Protocol):
+    """`contract.Conversations` documents the operations; each but `insert` and `find` raises StoreMissing.
+
+    `expires`: when the conversation expires if it is not used again.
+    """
+
+    async def insert(self, row: ConversationRow, items: tuple[ItemRow, ...], now: float) -> None:
+        """Raises StoreConflict."""
+        ...
+
+    async def row(self, key: Key, now: float) -> ConversationRow: ...
+
+    async def update(
+        self, key: Key, metadata: str | None, expires: float, now: float
+    ) -> ConversationRow: ...
+
+    async def delete(self, key: Key, now: float) -> None: ...
+
+    async def hold(
+        self, key: Key, by: str, until: float, expires: float, now: float
+    ) -> ConversationRow:
+        """Raises StoreHeld."""
+        ...
+
+    async def release(self, key: Key, by: str) -> None: ...
+
+    async def add(
+        self, key: Key, items: tuple[ItemRow, ...], by: str | None, expires: float, now: float
+    ) -> ConversationRow:
+        """Raises StoreHeld, StoreConflict, StoreTooLarge."""
+        ...
+
+    async def page(
+        self, key: Key, after: str | None, limit: int, now: float, *, is_descending: bool
+    ) -> list[ItemRow]: ...
+
+    async def before(self, key: Key, position: int | None, now: float) -> list[ItemRow]: ...
+
+    async def item(self, key: Key, item_id: str, now: float) -> ItemRow: ...
+
+    async def delete_item(self, key: Key, item_id: str, now: float) -> ConversationRow: ...
+
+    async def find(self, owner: str, item_ids: Collection[str], now: float) -> list[ItemRow]: ...

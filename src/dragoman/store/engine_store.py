@@ -9,13 +9,13 @@ postgresql://user@host/database        any URL that libpq accepts; `postgres://`
 
 import os
 import time
-from collections.abc import Callable, Collection, Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from contextlib import contextmanager
 
 from dragoman.config.environment import sqlite_place, store_engine
 from dragoman.config.settings import StoreSettings
 from dragoman.core.surrogates import replace_lone
-from dragoman.errors import ConfigError, StoreDamaged
+from dragoman.errors import ConfigError, StoreDamaged, StoreTooLarge
 from dragoman.model.parts import Part
 from dragoman.offload import LARGE, offload
 from dragoman.store.codec import (
@@ -31,6 +31,7 @@ from dragoman.store.codec import (
 from dragoman.store.contract import (
     MAX_CHAIN,
     MAX_CHAIN_BYTES,
+    MAX_PAGE,
     SWEEP_BATCH,
     WAITING_SECONDS,
     ClaimResult,
@@ -39,6 +40,9 @@ from dragoman.store.contract import (
 )
 from dragoman.store.credentials import remove_credentials
 from dragoman.store.engine import (
+    ConversationEngine,
+    ConversationRow,
+    ItemRow,
     Piece,
     Row,
     RowEnd,
@@ -52,12 +56,16 @@ from dragoman.store.engine import (
 from dragoman.store.memory import MemoryEngine
 from dragoman.store.packing import pack_bytes, unpack_bytes, unpack_stream
 from dragoman.store.records import (
+    ConversationItem,
     Draft,
     Escrowed,
+    ItemPage,
     Link,
+    NewConversation,
     Progress,
     Status,
     Stored,
+    StoredConversation,
     StoredEnd,
     StoredHead,
     StoreStats,
@@ -101,7 +109,7 @@ async def _open_engine(settings: StoreSettings) -> StoreEngine:
 class EngineStore:
     """`contract.Store` over any engine."""
 
-    __slots__ = ("_clock", "_engine", "_most", "_settings")
+    __slots__ = ("_clock", "_engine", "_most", "_settings", "conversations")
 
     def __init__(
         self,
@@ -114,6 +122,7 @@ class EngineStore:
         self._settings = settings
         self._most = min(settings.max_record_bytes, settings.max_bytes)
         self._clock = clock
+        self.conversations = EngineConversations(engine.conversations, settings, clock)
 
     @property
     def engine(self) -> str:
@@ -160,7 +169,8 @@ class EngineStore:
 
     async def finish(self, owner: str, response_id: str, ending: StoredEnd) -> Status:
         over = await offload(_weigh(ending), self._over, ending)
-        return await self._engine.finish(_key(owner, response_id), over, self._clock())
+        key = _key(owner, response_id)
+        return await self._engine.finish(key, over, self._clock(), self._settings.ttl)
 
     async def put(self, draft: Draft, ending: StoredEnd) -> None:
         await self._insert(draft, ending, 0.0)
@@ -322,9 +332,11 @@ class EngineStore:
             claimed_until=None,
             size=size if over is None else len(request) + over.size,
         )
+        if draft.conversation is not None:
+            row.conversation, row.position = _clean(draft.conversation), draft.position
         if over is None:
             return StoredContent(row, request, body=body)
-        return StoredContent(row, request, over.answer, over.body, over.stream)
+        return StoredContent(row, request, over.answer, over.body, over.stream, over.items)
 
     def _over(self, ending: StoredEnd) -> RowEnd:
         over = RowEnd(
@@ -335,10 +347,171 @@ class EngineStore:
             body=pack_bytes(ending.body),
             stream=None if ending.stream is None else ending.stream.packed(),
             needs_lease=ending.needs_lease,
+            items=_pack_items(ending.items, self._settings) if ending.items else (),
         )
         if over.size > self._most:
             check_size(over.size, self._settings, "an answer")
         return over
+
+
+class EngineConversations:
+    """The conversations of an `EngineStore`."""
+
+    __slots__ = ("_clock", "_engine", "_settings")
+
+    def __init__(
+        self, engine: ConversationEngine, settings: StoreSettings, clock: Callable[[], float]
+    ) -> None:
+        self._engine = engine
+        self._settings = settings
+        self._clock = clock
+
+    async def create(self, new: NewConversation) -> StoredConversation:
+        items = await self._packed(new.items)
+        now = self._clock()
+        metadata = new.metadata.decode("utf-8")
+        row = ConversationRow(
+            id=_clean(new.id),
+            owner=_clean(new.owner),
+            created=new.created,
+            expires=now + self._settings.ttl,
+            metadata=metadata,
+            position=0,
+            count=0,
+            size=len(metadata),
+        )
+        await self._engine.insert(row, items, now)
+        return await self.read(new.owner, new.id)
+
+    async def read(self, owner: str, conversation_id: str) -> StoredConversation:
+        return _stored(await self._engine.row(_key(owner, conversation_id), self._clock()))
+
+    async def update(
+        self, owner: str, conversation_id: str, metadata: bytes | None = None
+    ) -> StoredConversation:
+        now = self._clock()
+        text = None if metadata is None else metadata.decode("utf-8")
+        expires = now + self._settings.ttl
+        key = _key(owner, conversation_id)
+        return _stored(await self._engine.update(key, text, expires, now))
+
+    async def delete(self, owner: str, conversation_id: str) -> None:
+        await self._engine.delete(_key(owner, conversation_id), self._clock())
+
+    async def hold(
+        self, owner: str, conversation_id: str, *, by: str, lease: float | None = None
+    ) -> StoredConversation:
+        now = self._clock()
+        until = now + (self._settings.lease if lease is None else lease)
+        expires = now + self._settings.ttl
+        key = _key(owner, conversation_id)
+        return _stored(await self._engine.hold(key, _clean(by), until, expires, now))
+
+    async def release(self, owner: str, conversation_id: str, *, by: str) -> None:
+        await self._engine.release(_key(owner, conversation_id), _clean(by))
+
+    async def add(
+        self,
+        owner: str,
+        conversation_id: str,
+        items: tuple[ConversationItem, ...],
+        *,
+        by: str | None = None,
+    ) -> StoredConversation:
+        packed = await self._packed(items)
+        now = self._clock()
+        key = _key(owner, conversation_id)
+        holder = None if by is None else _clean(by)
+        expires = now + self._settings.ttl
+        return _stored(await self._engine.add(key, packed, holder, expires, now))
+
+    async def page(
+        self,
+        owner: str,
+        conversation_id: str,
+        *,
+        after: str | None = None,
+        limit: int = MAX_PAGE,
+        is_descending: bool = False,
+    ) -> ItemPage:
+        found = await self._engine.page(
+            _key(owner, conversation_id),
+            None if after is None else _clean(after),
+            limit + 1,
+            self._clock(),
+            is_descending=is_descending,
+        )
+        return ItemPage(await _unpacked(found[:limit]), more=len(found) > limit)
+
+    async def items(
+        self, owner: str, conversation_id: str, *, before: int | None = None
+    ) -> tuple[ConversationItem, ...]:
+        key = _key(owner, conversation_id)
+        found = await self._engine.before(key, before, self._clock())
+        if sum(map(_item_size, found)) > MAX_CHAIN_BYTES:
+            raise StoreTooLarge(
+                f"expected a conversation of at most {MAX_CHAIN_BYTES:,} bytes, {conversation_id!r} has more"
+            )
+        return await _unpacked(found)
+
+    async def item(self, owner: str, conversation_id: str, item_id: str) -> ConversationItem:
+        key = _key(owner, conversation_id)
+        found = await self._engine.item(key, _clean(item_id), self._clock())
+        return (await _unpacked([found]))[0]
+
+    async def delete_item(
+        self, owner: str, conversation_id: str, item_id: str
+    ) -> StoredConversation:
+        key = _key(owner, conversation_id)
+        return _stored(await self._engine.delete_item(key, _clean(item_id), self._clock()))
+
+    async def find_items(
+        self, owner: str, item_ids: Collection[str]
+    ) -> dict[str, ConversationItem]:
+        if not item_ids:
+            return {}
+        names = {_clean(item_id) for item_id in item_ids}
+        found = await _unpacked(await self._engine.find(_clean(owner), names, self._clock()))
+        return {item.id: item for item in found}
+
+    async def _packed(self, items: tuple[ConversationItem, ...]) -> tuple[ItemRow, ...]:
+        size = sum([len(item.data) for item in items])
+        return await offload(size, _pack_items, items, self._settings)
+
+
+def _pack_items(items: Iterable[ConversationItem], settings: StoreSettings) -> tuple[ItemRow, ...]:
+    """Raises StoreTooLarge: an item exceeds a cap."""
+    packed = tuple([ItemRow(_clean(item.id), pack_bytes(item.data)) for item in items])
+    for row in packed:
+        check_size(len(row.data), settings, "an item", is_sent=True)
+    return packed
+
+
+async def _unpacked(rows: list[ItemRow]) -> tuple[ConversationItem, ...]:
+    with _readable():
+        return await offload(sum(map(_item_size, rows)) * _GROWTH, _unpack, rows)
+
+
+def _unpack(rows: list[ItemRow]) -> tuple[ConversationItem, ...]:
+    return tuple([ConversationItem(row.id, unpack_bytes(row.data)) for row in rows])
+
+
+def _item_size(row: ItemRow) -> int:
+    return len(row.data)
+
+
+def _stored(row: ConversationRow) -> StoredConversation:
+    with _readable():
+        return StoredConversation(
+            id=row.id,
+            owner=row.owner,
+            created=row.created,
+            expires=row.expires,
+            metadata=row.metadata.encode("utf-8"),
+            position=row.position,
+            count=row.count,
+            size=row.size,
+        )
 
 
 @contextmanager
@@ -350,7 +523,7 @@ def _readable() -> Generator[None]:
     """
     try:
         yield
-    except (AttributeError, TypeError, ValueError) as error:
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise StoreDamaged(f"expected a row of this program in the store: {error}") from error
 
 
@@ -390,7 +563,8 @@ def _parts(share: StoredContent) -> tuple[Part, ...] | None:
 
 def _weigh(ending: StoredEnd) -> int:
     """Return how many bytes of the ending are not packed yet."""
-    return len(ending.body) + (0 if ending.stream is None else ending.stream.loose)
+    items = sum([len(item.data) for item in ending.items])
+    return len(ending.body) + items + (0 if ending.stream is None else ending.stream.loose)
 
 
 def _asked(running: Collection[Key]) -> dict[Key, Key]:

@@ -2,7 +2,7 @@
 
 A stored response is made of a `Draft` (known when it begins) and a `StoredEnd` (known when it is over). It is read back
 as a `StoredHead` (small, all that decisions need), a `Stored` (the bytes sent to the client) or a `Link` (its part of
-the conversation).
+the conversation). A `StoredConversation` is a list of items that a client made and that responses add to.
 """
 
 from typing import Literal
@@ -30,6 +30,8 @@ class Draft(Struct, frozen=True, kw_only=True):
     only_waiting: its client wants nothing stored, but was asked to submit the outputs of calls. It is stored only if it waits
         for them, for a short time (`contract.WAITING_SECONDS`).
     background: it goes on without its client: it is begun before anything is sent, and others may follow it.
+    conversation: the stored conversation that it belongs to, and must hold. position: where its own items begin there; the
+        model got the items before them.
     body: the response object as sent at the beginning, for a GET before the end.
     """
 
@@ -44,7 +46,16 @@ class Draft(Struct, frozen=True, kw_only=True):
     claims: bool = False
     only_waiting: bool = False
     background: bool = False
+    conversation: str | None = None
+    position: int = 0
     body: bytes = b""
+
+
+class ConversationItem(Struct, frozen=True, gc=False):
+    """An item of a conversation: its id, unique in the conversation, and its JSON object, which has the same id."""
+
+    id: str
+    data: bytes
 
 
 class StoredEnd(Struct, frozen=True, kw_only=True):
@@ -56,6 +67,7 @@ class StoredEnd(Struct, frozen=True, kw_only=True):
     open_calls: the ids, as the client knows them, of the calls whose results the client has yet to send.
     upstream: the name of the upstream that answered. family: the provider family whose seals are in the answer.
     needs_lease: it is refused once the lease has lapsed, because pollers have seen that the response has failed.
+    items: what the response adds to its conversation (`Draft.conversation`): its input and its output.
     """
 
     status: TerminalStatus
@@ -65,6 +77,7 @@ class StoredEnd(Struct, frozen=True, kw_only=True):
     upstream: str = ""
     family: str = ""
     needs_lease: bool = False
+    items: tuple[ConversationItem, ...] = ()
 
 
 class StoredHead(Struct, frozen=True, kw_only=True):
@@ -73,7 +86,7 @@ class StoredHead(Struct, frozen=True, kw_only=True):
     status: `failed` also if the response was begun and its lease lapsed, because its gateway died.
     continued_by: the response that currently holds the claim on the continuation, if any.
     is_settled: whether the `continued_by` response has ended and keeps the claim for good.
-    expires: seconds since the epoch. size: the stored bytes.
+    expires: seconds since the epoch. size: the stored bytes. conversation, position: see `Draft`.
     """
 
     id: str
@@ -91,6 +104,8 @@ class StoredHead(Struct, frozen=True, kw_only=True):
     continued_by: str | None
     is_settled: bool
     size: int
+    conversation: str | None = None
+    position: int = 0
 
 
 class Stored(Struct, frozen=True):
@@ -116,6 +131,40 @@ class Link(Struct, frozen=True):
     parts: tuple[Part, ...] | None
 
 
+class NewConversation(Struct, frozen=True, kw_only=True):
+    """A conversation that a client makes. `metadata`: a JSON object. `created`: seconds since the epoch."""
+
+    id: str
+    owner: str
+    created: float
+    metadata: bytes = b"{}"
+    items: tuple[ConversationItem, ...] = ()
+
+
+class StoredConversation(Struct, frozen=True, kw_only=True):
+    """A stored conversation without its items.
+
+    position: of the next item; positions rise, and are not used again. count: how many items there are.
+    expires: seconds since the epoch. size: the stored bytes.
+    """
+
+    id: str
+    owner: str
+    created: float
+    expires: float
+    metadata: bytes
+    position: int
+    count: int
+    size: int
+
+
+class ItemPage(Struct, frozen=True):
+    """Some of a conversation's items, in the order that was asked for. `more`: others follow."""
+
+    items: tuple[ConversationItem, ...]
+    more: bool = False
+
+
 class Escrowed(Struct, frozen=True, kw_only=True):
     """What a client cannot send back with a call: the sealed reasoning before the call, and the call's own seals."""
 
@@ -128,6 +177,7 @@ class Swept(Struct, frozen=True, kw_only=True):
 
     responses: int = 0
     seals: int = 0
+    conversations: int = 0
     size: int = 0
     more: bool = False
 
@@ -138,3 +188,4 @@ class StoreStats(Struct, frozen=True, kw_only=True):
     responses: int
     seals: int
     size: int
+    conversations: int = 0

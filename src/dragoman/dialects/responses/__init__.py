@@ -8,6 +8,7 @@ from dragoman.dialects.responses.compaction import (
     is_trigger,
     summary_of_item,
 )
+from dragoman.dialects.responses.conversations import conversation_of, with_conversation
 from dragoman.dialects.responses.decode import ResponsesReader, read_body
 from dragoman.dialects.responses.encode import ResponsesEncoder, queue_response
 from dragoman.dialects.responses.envelope import bare_response
@@ -32,7 +33,7 @@ from dragoman.dialects.responses.terminal import (
     sequence_number,
     terminal_event,
 )
-from dragoman.dialects.responses.turns import list_items, read_submitted
+from dragoman.dialects.responses.turns import EarlierItems, list_items, read_submitted
 from dragoman.dialects.responses.usable import ResponsesCheck, is_usable_body
 from dragoman.dialects.responses.websocket import (
     KEEP_ALIVE,
@@ -50,6 +51,7 @@ __all__ = (
     "LOSSES",
     "TRIGGER_TURN",
     "Create",
+    "EarlierItems",
     "ResponsesCheck",
     "ResponsesEncoder",
     "ResponsesReader",
@@ -58,6 +60,7 @@ __all__ = (
     "bare_response",
     "change_status",
     "compaction_item",
+    "conversation_of",
     "created_event",
     "decode_error",
     "decode_request",
@@ -85,6 +88,7 @@ __all__ = (
     "sequence_number",
     "summary_of_item",
     "terminal_event",
+    "with_conversation",
     "without_background",
     "write_body",
 )

@@ -26,6 +26,7 @@ from dragoman.core.fields import (
     need_text,
     own_fields,
     read_object,
+    read_text,
     read_texts,
     refuse,
     without,
@@ -401,10 +402,18 @@ def echo_settings(request: Request, book: LossBook) -> JsonObject:
     for name in own.keys() & _UNMODELLED.keys():
         if is_present(own.get(name)):
             out[name] = own[name]
+    if is_present(own.get("conversation")):
+        out["conversation"] = _echo_conversation(own["conversation"])
     for name in [name for name, value in out.items() if not _is_repeated(value)]:
         del out[name]
         book.note("echo", name)
     return out
+
+
+def _echo_conversation(value: Raw) -> object:
+    """A request names a conversation by its id alone, or in an object; an answer always in an object."""
+    name = read_text(value)
+    return value if name is None else {"id": name}
 
 
 def _is_repeated(value: object) -> bool:

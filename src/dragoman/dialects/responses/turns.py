@@ -431,8 +431,8 @@ class EarlierItems(Struct, frozen=True):
     namespaces: tuple[Namespace, ...] = ()
 
 
-def read_history(value: Raw | None) -> EarlierItems:
-    """Read `input`: a string, or a list of items.
+def read_history(value: Raw | None, name: str = "input") -> EarlierItems:
+    """Read `input`: a string, or a list of items. `name`: of the field, for messages.
 
     Raises:
         RequestRefused: an item cannot be used.
@@ -446,7 +446,7 @@ def read_history(value: Raw | None) -> EarlierItems:
     if isinstance(found, str):
         return EarlierItems((Turn(role="user", parts=(Text(text=replace_lone(found)),)),))
     if not isinstance(found, list):
-        refuse("input", "a string or an array", value)
+        refuse(name, "a string or an array", value)
     turns: list[Turn] = []
     tools: list[Tool] = []
     namespaces: list[Namespace] = []
@@ -455,7 +455,7 @@ def read_history(value: Raw | None) -> EarlierItems:
         if plain is not None:
             turns.append(plain)
             continue
-        where = f"input[{number}]"
+        where = f"{name}[{number}]"
         fields = need_object(entry, where)
         kind = ask_text(fields, "type", where)
         turns.append(_turn(kind, entry, fields, where))

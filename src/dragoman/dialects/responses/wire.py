@@ -522,6 +522,9 @@ PREFIXES: Mapping[str, str] = {
     **{spec.type: spec.prefix for spec in _CALLS},
     **{spec.type: spec.prefix for spec in _RESULTS},
 }
+ITEMS_WITH_STATUS = frozenset(
+    {"message", *(spec.type for spec in (*_CALLS, *_RESULTS) if spec.has_status)}
+)
 STRICT_PREFIXES = frozenset({"message", "reasoning", "function_call", "custom_tool_call"})
 """Items whose id OpenAI rejects on replay unless it has the prefix of its type. Other ids are not changed."""
 

@@ -20,6 +20,7 @@ from dragoman.store.engine import (
     COLUMNS,
     STEP,
     Entry,
+    ItemRow,
     Piece,
     Row,
     RowEnd,
@@ -33,7 +34,8 @@ from dragoman.store.engine import (
     is_over,
     missing,
 )
-from dragoman.store.postgres import statements
+from dragoman.store.postgres import conversations, statements
+from dragoman.store.postgres.conversations import PostgresConversations
 from dragoman.store.postgres.pool import Connection, PostgresPool
 from dragoman.store.postgres.schema import migrate
 from dragoman.store.records import Status, StoreStats, Swept
@@ -49,11 +51,12 @@ _WIDTH = len(COLUMNS)
 class PostgresEngine:
     """An engine of statements over a connection pool."""
 
-    __slots__ = ("_pool", "_settings")
+    __slots__ = ("_pool", "_settings", "conversations")
 
     def __init__(self, pool: PostgresPool, settings: StoreSettings) -> None:
         self._pool = pool
         self._settings = settings
+        self.conversations = PostgresConversations(self._do)
 
     @property
     def name(self) -> str:
@@ -68,17 +71,18 @@ class PostgresEngine:
         async def write(connection: Connection) -> bool:
             return await _one(connection, statement, values) is not None
 
-        async def write_claiming(connection: Connection) -> bool:
+        async def write_with_others(connection: Connection) -> bool:
             async with connection.transaction():
-                above = await _row(connection, statements.LOCK, _parent(new), now)
-                if above is None or above.claimed_by != new.id:
-                    raise claim_taken(new.id, new.parent)
+                if new.claims:
+                    above = await _row(connection, statements.LOCK, _parent(new), now)
+                    if above is None or above.claimed_by != new.id:
+                        raise claim_taken(new.id, new.parent)
                 is_new = await write(connection)
                 if is_new and new.status != "in_progress":
-                    await _settle(connection, new, new.status)
+                    await _end_others(connection, new, new.status, made.items, now, ttl)
                 return is_new
 
-        way = write_claiming if new.claims else write
+        way = write_with_others if new.claims or new.conversation is not None else write
         if await self._do(way):
             return
         # The row with this id may have expired and not been swept yet.
@@ -114,8 +118,9 @@ class PostgresEngine:
 
         return await self._do(read)
 
-    async def finish(self, key: Key, over: RowEnd, now: float) -> Status:
-        values = {**_ending(over), **_place(key), "now": now, "size": over.size, "claims": False}
+    async def finish(self, key: Key, over: RowEnd, now: float, ttl: float) -> Status:
+        place = {**_place(key), "now": now, "size": over.size}
+        values = {**_ending(over), **place, "has_others": False}
 
         async def write(connection: Connection) -> Status:
             if await _one(connection, statements.FINISH, values) is not None:
@@ -124,8 +129,9 @@ class PostgresEngine:
                 found = await _locked(connection, key, now)
                 if is_over(found, over, now):
                     return "cancelled"
-                await _settle(connection, found, over.status)
-                await connection.execute(statements.FINISH, {**values, "claims": found.claims})
+                await _end_others(connection, found, over.status, over.items, now, ttl)
+                has_others = found.claims or found.conversation is not None
+                await connection.execute(statements.FINISH, {**values, "has_others": has_others})
                 return over.status
 
         return await self._do(write)
@@ -218,13 +224,15 @@ class PostgresEngine:
             return Swept()
         until, more = mark
         counts = [await self._count(sweep, until) for sweep in statements.SWEEP]
-        (responses, size), (seals, sealed) = counts
-        return Swept(responses=responses, seals=seals, size=size + sealed, more=more)
+        (responses, size), (seals, sealed), (count, said) = counts
+        size += sealed + said
+        return Swept(responses=responses, seals=seals, conversations=count, size=size, more=more)
 
     async def stats(self) -> StoreStats:
         counts = [await self._count(count, 0.0) for count in statements.STATS]
-        (responses, size), (seals, sealed) = counts
-        return StoreStats(responses=responses, seals=seals, size=size + sealed)
+        (responses, size), (seals, sealed), (count, said) = counts
+        size += sealed + said
+        return StoreStats(responses=responses, seals=seals, conversations=count, size=size)
 
     async def ping(self) -> None:
         await self._do(lambda connection: connection.execute("SELECT FROM dragoman_schema"))
@@ -312,7 +320,7 @@ def _values(made: StoredContent) -> dict[str, object]:
 
 
 def _ending(over: RowEnd) -> dict[str, object]:
-    return {name: getattr(over, name) for name in over.__struct_fields__}
+    return {name: getattr(over, name) for name in over.__struct_fields__ if name != "items"}
 
 
 async def _one(connection: Connection, statement: _Statement, values: _Values) -> TupleRow | None:
@@ -336,6 +344,21 @@ async def _locked(connection: Connection, key: Key, now: float) -> Row:
     if found is None:
         raise missing(key[1])
     return found
+
+
+async def _end_others(
+    connection: Connection,
+    row: Row,
+    status: Status,
+    items: tuple[ItemRow, ...],
+    now: float,
+    ttl: float,
+) -> None:
+    """Change the rows that the end of a response changes besides its own: its parent's claim, and its conversation."""
+    if row.claims:
+        await _settle(connection, row, status)
+    if row.conversation is not None:
+        await conversations.end(connection, row, status, items, now, ttl)
 
 
 async def _settle(connection: Connection, child: Row, status: Status) -> None:

@@ -74,6 +74,39 @@ MIGRATIONS: tuple[tuple[LiteralString, ...], ...] = (
         """,
         "ALTER TABLE dragoman_pieces ALTER COLUMN data SET STORAGE EXTERNAL",
     ),
+    (
+        """
+        CREATE TABLE dragoman_conversations (
+            id text NOT NULL,
+            owner text NOT NULL,
+            created float8 NOT NULL,
+            expires float8 NOT NULL,
+            metadata text NOT NULL,
+            position int8 NOT NULL,
+            count int8 NOT NULL,
+            size int8 NOT NULL,
+            held_by text,
+            held_until float8 NOT NULL,
+            PRIMARY KEY (owner, id)
+        ) WITH (fillfactor = 85)
+        """,
+        "CREATE INDEX dragoman_conversations_by_expiry ON dragoman_conversations (expires) INCLUDE (size)",
+        # The items go with their conversation, whoever deletes it.
+        """
+        CREATE TABLE dragoman_conversation_items (
+            owner text NOT NULL,
+            conversation text NOT NULL,
+            position int8 NOT NULL,
+            id text NOT NULL,
+            data bytea NOT NULL,
+            PRIMARY KEY (owner, conversation, position),
+            UNIQUE (owner, id, conversation),
+            FOREIGN KEY (owner, conversation) REFERENCES dragoman_conversations (owner, id) ON DELETE CASCADE
+        )
+        """,
+        "ALTER TABLE dragoman_conversation_items ALTER COLUMN data SET STORAGE EXTERNAL",
+        "ALTER TABLE dragoman_responses ADD COLUMN conversation text, ADD COLUMN position int8",
+    ),
 )
 """The statements that migrate each version to the next, starting with an empty database."""
 

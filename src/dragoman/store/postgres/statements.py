@@ -7,7 +7,7 @@ from typing import LiteralString
 
 from psycopg import sql
 
-from dragoman.store.engine import COLUMNS
+from dragoman.store.engine import COLUMNS, CONVERSATION_COLUMNS
 
 WRITTEN = (*COLUMNS, "request", "answer", "body", "stream")
 """The columns of the table, in the order they are written."""
@@ -24,20 +24,31 @@ _TYPES: dict[str, LiteralString] = {
     "inherits": "boolean",
     "claims": "boolean",
     "size": "int8",
+    "position": "int8",
+    "count": "int8",
+    "held_until": "float8",
 }
 _NAMES = sql.SQL(", ").join([sql.Identifier("r", name) for name in COLUMNS])
-_TABLES = (sql.Identifier("dragoman_responses"), sql.Identifier("dragoman_seals"))
+_TABLES = (
+    sql.Identifier("dragoman_responses"),
+    sql.Identifier("dragoman_seals"),
+    sql.Identifier("dragoman_conversations"),
+)
+
+
+_CONVERSATION_NAMES = sql.SQL(", ").join(
+    [sql.Identifier("c", name) for name in CONVERSATION_COLUMNS]
+)
 
 
 def _statement(text: LiteralString) -> bytes:
-    """`{row}` stands for the columns of a row."""
-    return sql.SQL(text).format(row=_NAMES).as_bytes()
+    """`{row}` stands for the columns of a row, `{conversation}` for those of a conversation."""
+    return sql.SQL(text).format(row=_NAMES, conversation=_CONVERSATION_NAMES).as_bytes()
 
 
-def _for_each_table(text: LiteralString) -> tuple[bytes, bytes]:
-    """The statement for responses, and for seals."""
-    responses, seals = [sql.SQL(text).format(table=table).as_bytes() for table in _TABLES]
-    return responses, seals
+def _for_each_table(text: LiteralString) -> list[bytes]:
+    """The statement for responses, for seals, and for conversations."""
+    return [sql.SQL(text).format(table=table).as_bytes() for table in _TABLES]
 
 
 def _value(name: str) -> sql.Composable:
@@ -141,7 +152,7 @@ FINISH = """
             family = %(family)s, answer = %(answer)b, body = %(body)b, stream = %(stream)b,
             size = octet_length(request) + %(size)s
         WHERE owner = %(owner)s AND id = %(id)s AND expires + 0 > %(now)s AND status = 'in_progress'
-            AND claims = %(claims)s AND (lease > %(now)s OR NOT %(needs_lease)s)
+            AND (claims OR conversation IS NOT NULL) = %(has_others)s AND (lease > %(now)s OR NOT %(needs_lease)s)
         RETURNING 1
     ), gone AS (
         DELETE FROM dragoman_pieces WHERE owner = %(owner)s AND id = %(id)s AND EXISTS (SELECT FROM ended)
@@ -167,6 +178,7 @@ PIECES = """
     SELECT place, until, data FROM dragoman_pieces
     WHERE owner = %(owner)s AND id = %(id)s AND until > %(start)s ORDER BY place
 """
+"""`has_others`: the end of the response changes other rows too."""
 CLAIM = """
     UPDATE dragoman_responses SET claimed_by = %(by)s, claimed_until = %(until)s
     WHERE owner = %(owner)s AND id = %(id)s
@@ -219,12 +231,15 @@ GET_SEALS = """
 FILES = """
     SELECT pg_total_relation_size('dragoman_responses') + pg_total_relation_size('dragoman_seals')
         + pg_total_relation_size('dragoman_pieces')
+        + pg_total_relation_size('dragoman_conversations') + pg_total_relation_size('dragoman_conversation_items')
 """
 OLDEST = """
     SELECT expires, size FROM (
         (SELECT expires, size FROM dragoman_responses WHERE expires <= %(until)s ORDER BY expires LIMIT %(limit)s)
         UNION ALL
         (SELECT expires, size FROM dragoman_seals WHERE expires <= %(until)s ORDER BY expires LIMIT %(limit)s)
+        UNION ALL
+        (SELECT expires, size FROM dragoman_conversations WHERE expires <= %(until)s ORDER BY expires LIMIT %(limit)s)
     ) s ORDER BY expires LIMIT %(limit)s
 """
 # Nodes that sweep at the same time take different rows, and no node waits for a locked row.
@@ -239,3 +254,98 @@ SWEEP = _for_each_table(
     """
 )
 STATS = _for_each_table("SELECT count(*), coalesce(sum(size), 0)::int8 FROM {table}")
+
+
+_OPEN: LiteralString = "c.owner = %(owner)s AND c.id = %(id)s AND c.expires + 0 > %(now)s"
+CONVERSATION = _statement("SELECT {conversation} FROM dragoman_conversations c WHERE " + _OPEN)
+LOCK_CONVERSATION = _statement(
+    "SELECT {conversation} FROM dragoman_conversations c WHERE " + _OPEN + " FOR UPDATE"
+)
+DELETE_EXPIRED_CONVERSATION = """
+    DELETE FROM dragoman_conversations WHERE owner = %(owner)s AND id = %(id)s AND expires + 0 <= %(now)s
+"""
+INSERT_CONVERSATION = (
+    sql.SQL(
+        """
+    INSERT INTO dragoman_conversations ({names}) VALUES ({values}) ON CONFLICT (owner, id) DO NOTHING RETURNING 1
+    """
+    )
+    .format(
+        names=sql.SQL(", ").join(map(sql.Identifier, CONVERSATION_COLUMNS)),
+        values=sql.SQL(", ").join(map(_value, CONVERSATION_COLUMNS)),
+    )
+    .as_bytes()
+)
+UPDATE_CONVERSATION = _statement(
+    """
+    UPDATE dragoman_conversations c SET expires = greatest(c.expires, %(expires)s),
+        metadata = coalesce(%(metadata)s::text, c.metadata),
+        size = c.size + coalesce(length(%(metadata)s::text) - length(c.metadata), 0)
+    WHERE """
+    + _OPEN
+    + """ RETURNING {conversation}
+    """
+)
+HOLD = _statement(
+    """
+    UPDATE dragoman_conversations c SET held_by = %(by)s, held_until = %(until)s,
+        expires = greatest(c.expires, %(expires)s)
+    WHERE """
+    + _OPEN
+    + """ AND (c.held_by IS NULL OR c.held_by = %(by)s OR c.held_until <= %(now)s) RETURNING {conversation}
+    """
+)
+RELEASE_HOLD = """
+    UPDATE dragoman_conversations SET held_by = NULL, held_until = 0
+    WHERE owner = %(owner)s AND id = %(id)s AND held_by = %(by)s
+"""
+EXTEND_CONVERSATION = """
+    UPDATE dragoman_conversations SET expires = %(expires)s, position = %(position)s, count = %(count)s,
+        size = %(size)s, held_by = NULL, held_until = 0
+    WHERE owner = %(owner)s AND id = %(id)s
+"""
+DELETE_CONVERSATION = """
+    DELETE FROM dragoman_conversations WHERE owner = %(owner)s AND id = %(id)s RETURNING expires + 0 > %(now)s
+"""
+ADD_ITEMS = """
+    INSERT INTO dragoman_conversation_items (owner, conversation, position, id, data)
+    SELECT %(owner)s, %(id)s, %(position)s + k.place - 1, k.id, k.data
+    FROM unnest(%(ids)s::text[], %(values)b::bytea[]) WITH ORDINALITY AS k (id, data, place)
+"""
+TAKEN = """
+    SELECT i.id FROM unnest(%(ids)s::text[]) AS k (id) JOIN LATERAL (
+        SELECT i.id FROM dragoman_conversation_items i
+        WHERE i.owner = %(owner)s AND i.id = k.id AND i.conversation = %(id)s OFFSET 0
+    ) i ON true
+"""
+ITEM = """
+    SELECT id, data, position FROM dragoman_conversation_items
+    WHERE owner = %(owner)s AND id = %(item)s AND conversation = %(id)s
+"""
+ITEMS_BEFORE = """
+    SELECT id, data FROM dragoman_conversation_items
+    WHERE owner = %(owner)s AND conversation = %(id)s AND position < %(position)s ORDER BY position LIMIT %(limit)s
+"""
+ITEMS_ASCENDING = """
+    SELECT id, data FROM dragoman_conversation_items
+    WHERE owner = %(owner)s AND conversation = %(id)s AND position > %(position)s ORDER BY position LIMIT %(limit)s
+"""
+ITEMS_DESCENDING = """
+    SELECT id, data FROM dragoman_conversation_items
+    WHERE owner = %(owner)s AND conversation = %(id)s AND position < %(position)s ORDER BY position DESC LIMIT %(limit)s
+"""
+DELETE_ITEM = """
+    DELETE FROM dragoman_conversation_items
+    WHERE owner = %(owner)s AND id = %(item)s AND conversation = %(id)s RETURNING octet_length(data)
+"""
+SHRINK_CONVERSATION = _statement(
+    """
+    UPDATE dragoman_conversations c SET count = c.count - 1, size = c.size - %(less)s
+    WHERE c.owner = %(owner)s AND c.id = %(id)s RETURNING {conversation}
+    """
+)
+FIND_ITEMS = """
+    SELECT DISTINCT ON (i.id) i.id, i.data FROM dragoman_conversation_items i JOIN dragoman_conversations c
+        ON c.owner = i.owner AND c.id = i.conversation AND c.expires + 0 > %(now)s
+    WHERE i.owner = %(owner)s AND i.id = ANY(%(ids)s)
+"""

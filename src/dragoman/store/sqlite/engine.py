@@ -15,6 +15,7 @@ from dragoman.store.contract import ClaimResult, Key
 from dragoman.store.engine import Entry, Piece, Row, RowEnd, StoredContent
 from dragoman.store.records import Status, StoreStats, Swept
 from dragoman.store.sqlite import operations as jobs
+from dragoman.store.sqlite.conversations import SqliteConversations
 from dragoman.store.sqlite.file import SqliteFile
 from dragoman.store.sqlite.thread import SqliteThread
 
@@ -22,13 +23,14 @@ from dragoman.store.sqlite.thread import SqliteThread
 class SqliteEngine:
     """An engine of two threads on one file."""
 
-    __slots__ = ("_reader", "_settings", "_writer")
+    __slots__ = ("_reader", "_settings", "_writer", "conversations")
 
     def __init__(self, path: Path, settings: StoreSettings, synchronous: Synchronous) -> None:
         self._settings = settings
         file = SqliteFile(path, synchronous)
         self._writer = SqliteThread(file, name="store-writer", writes=True)
         self._reader = SqliteThread(file, name="store-reader", writes=False)
+        self.conversations = SqliteConversations(self._reader, self._writer)
 
     @property
     def name(self) -> str:
@@ -47,8 +49,8 @@ class SqliteEngine:
     async def pieces(self, key: Key, start: int, now: float) -> tuple[Row, list[Piece]] | None:
         return await self._reader.do(lambda db: jobs.pieces(db, key, start, now))
 
-    async def finish(self, key: Key, over: RowEnd, now: float) -> Status:
-        return await self._writer.do(lambda db: jobs.finish(db, key, over, now))
+    async def finish(self, key: Key, over: RowEnd, now: float, ttl: float) -> Status:
+        return await self._writer.do(lambda db: jobs.finish(db, key, over, now, ttl))
 
     async def renew(self, running: Collection[Key], until: float, now: float) -> frozenset[Key]:
         return await self._writer.do(lambda db: jobs.renew(db, running, until, now))

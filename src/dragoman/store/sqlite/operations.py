@@ -31,11 +31,12 @@ from dragoman.store.engine import (
     missing,
 )
 from dragoman.store.records import Status, StoreStats, Swept
+from dragoman.store.sqlite import conversations
 from dragoman.store.sqlite.schema import check_version
 from dragoman.store.sqlite.thread import NotTogether
 
 MAX_TOGETHER = 32
-"""Rows of one statement: 17 values each, and every SQLite accepts 999. There is one statement for each number of rows."""
+"""Rows of one statement: 19 values each, and every SQLite accepts 999. There is one statement for each number of rows."""
 
 # Free pages that one sweep returns to the file system: 4 MiB.
 _VACUUM_PAGES = 1024
@@ -81,6 +82,7 @@ _CHAIN = f"""
 """
 _SIZES = """
     SELECT expires, size FROM responses WHERE expires {0} UNION ALL SELECT expires, size FROM seals WHERE expires {0}
+    UNION ALL SELECT expires, size FROM conversations WHERE expires {0}
     ORDER BY expires LIMIT ?
 """
 
@@ -106,7 +108,7 @@ def insert_all(db: sqlite3.Connection, news: Sequence[NewRow]) -> list[StoreErro
     Raises:
         NotTogether: there are several rows, and some have ids that are taken.
     """
-    plain = [new for new in news if not new.content.row.claims]
+    plain = [new for new in news if not _is_alone(new)]
     try:
         for first in range(0, len(plain), MAX_TOGETHER):
             _insert_together(db, plain[first : first + MAX_TOGETHER])
@@ -114,7 +116,13 @@ def insert_all(db: sqlite3.Connection, news: Sequence[NewRow]) -> list[StoreErro
         if len(news) > 1:
             raise
         return [_insert_alone(db, news[0])]
-    return [_insert_alone(db, new) if new.content.row.claims else None for new in news]
+    return [_insert_alone(db, new) if _is_alone(new) else None for new in news]
+
+
+def _is_alone(new: NewRow) -> bool:
+    """Whether inserting the row changes others too: it settles a claim, or adds to a conversation."""
+    row_ = new.content.row
+    return row_.claims or row_.conversation is not None
 
 
 def _insert_together(db: sqlite3.Connection, news: Sequence[NewRow]) -> None:
@@ -182,6 +190,9 @@ def insert(db: sqlite3.Connection, entry: NewRow) -> None:
     above = None if new.parent is None else row(db, (new.owner, new.parent), now)
     if new.claims and (above is None or above.claimed_by != new.id):
         raise claim_taken(new.id, new.parent)
+    has_ended = new.status != "in_progress"
+    if has_ended and new.conversation is not None:
+        conversations.check_end(db, new, new.status, entry.content.items, now)
     if old is not None:
         _drop(db, old[1])
     life = lifetime(now, entry.ttl, None if above is None else above.expires)
@@ -192,8 +203,10 @@ def insert(db: sqlite3.Connection, entry: NewRow) -> None:
     number = db.execute(_insert_into("responses", _WIDTH, 1), values).lastrowid
     db.execute(_insert_into("requests", 2, 1), (number, made.request))
     db.execute(_insert_into("answers", 4, 1), (number, made.answer, made.body, made.stream))
-    if new.status != "in_progress" and new.claims:
+    if has_ended and new.claims:
         _settle(db, new, new.status)
+    if has_ended and new.conversation is not None:
+        conversations.end(db, new, new.status, made.items, now, entry.ttl)
 
 
 def append(db: sqlite3.Connection, key: Key, piece: Piece, body: bytes | None, now: float) -> None:
@@ -222,12 +235,16 @@ def pieces(
     return Row(*found[:_WIDTH]), [Piece(*each) for each in rows]
 
 
-def finish(db: sqlite3.Connection, key: Key, over: RowEnd, now: float) -> Status:
+def finish(db: sqlite3.Connection, key: Key, over: RowEnd, now: float, ttl: float) -> Status:
     found, number = _find(db, key, now)
     if is_over(found, over, now):
         return "cancelled"
     if found.claims:
         _check_claim(db, found, over)
+    if found.conversation is not None:
+        conversations.check_end(db, found, over.status, over.items, now)
+        conversations.end(db, found, over.status, over.items, now, ttl)
+    if found.claims:
         _settle(db, found, over.status)
     values = (over.status, over.open_calls, over.upstream, over.family, over.size, number)
     db.execute(_UPDATE, values)
@@ -342,14 +359,14 @@ def get_seals(
 
 def mark(db: sqlite3.Connection, now: float, limit: int, most: int) -> ExpiryLimit | None:
     """Return how far the next sweep goes; None if there is nothing to remove."""
-    old = db.execute(_SIZES.format("<= ?"), (now, now, limit + 1)).fetchall()
+    old = db.execute(_SIZES.format("<= ?"), (now, now, now, limit + 1)).fetchall()
     if old:
         return ExpiryLimit(cast("float", old[:limit][-1][0]), more=len(old) > limit)
     # The pages in use take more than the content, and are known at once; summing the sizes reads an entry for every row.
     excess = -1 if _pages_in_use(db) <= most else stats(db).size - most
     if excess <= 0:
         return None
-    oldest = db.execute(_SIZES.format(">= ?"), (0.0, 0.0, limit)).fetchall()
+    oldest = db.execute(_SIZES.format(">= ?"), (0.0, 0.0, 0.0, limit)).fetchall()
     for expires, size in oldest:
         excess -= cast("int", size)
         if excess <= 0:
@@ -375,11 +392,17 @@ def sweep(db: sqlite3.Connection, mark: ExpiryLimit) -> Swept:
     sizes = db.execute(
         "DELETE FROM seals WHERE expires <= ? RETURNING size", (mark.until,)
     ).fetchall()
+    others = db.execute(
+        "SELECT n, size FROM conversations WHERE expires <= ?", (mark.until,)
+    ).fetchall()
+    for number, _ in others:
+        conversations.drop(db, cast("int", number))
     db.execute(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})").fetchall()
     return Swept(
         responses=len(numbers),
         seals=len(sizes),
-        size=sum(cast("int", size) for _, size in numbers)
+        conversations=len(others),
+        size=sum(cast("int", size) for _, size in (*numbers, *others))
         + sum(cast("int", size) for (size,) in sizes),
         more=mark.more,
     )
@@ -388,8 +411,11 @@ def sweep(db: sqlite3.Connection, mark: ExpiryLimit) -> Swept:
 def stats(db: sqlite3.Connection) -> StoreStats:
     count = "SELECT count(*), coalesce(sum(size), 0) FROM"
     responses, size = cast("tuple[int, int]", db.execute(f"{count} responses").fetchone())
-    seals, more = cast("tuple[int, int]", db.execute(f"{count} seals").fetchone())
-    return StoreStats(responses=responses, seals=seals, size=size + more)
+    seals, sealed = cast("tuple[int, int]", db.execute(f"{count} seals").fetchone())
+    others, said = cast("tuple[int, int]", db.execute(f"{count} conversations").fetchone())
+    return StoreStats(
+        responses=responses, seals=seals, conversations=others, size=size + sealed + said
+    )
 
 
 def ping(db: sqlite3.Connection) -> None:

@@ -66,6 +66,37 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         )
         """,
     ),
+    (
+        """
+        CREATE TABLE conversations (
+            n INTEGER PRIMARY KEY,
+            id TEXT NOT NULL,
+            owner TEXT NOT NULL,
+            created REAL NOT NULL,
+            expires REAL NOT NULL,
+            metadata TEXT NOT NULL,
+            position INTEGER NOT NULL,
+            count INTEGER NOT NULL,
+            size INTEGER NOT NULL,
+            held_by TEXT,
+            held_until REAL NOT NULL,
+            UNIQUE (owner, id)
+        )
+        """,
+        "CREATE INDEX conversations_by_expiry ON conversations (expires, size)",
+        """
+        CREATE TABLE conversation_items (
+            conversation INTEGER NOT NULL,
+            position INTEGER NOT NULL,
+            id TEXT NOT NULL,
+            data BLOB NOT NULL,
+            UNIQUE (conversation, position),
+            UNIQUE (id, conversation)
+        )
+        """,
+        "ALTER TABLE responses ADD COLUMN conversation TEXT",
+        "ALTER TABLE responses ADD COLUMN position INTEGER",
+    ),
 )
 """The statements that migrate each version to the next, starting with an empty file."""
 

@@ -117,8 +117,9 @@ class HttpUpstream:
 
     async def check(self, more: Mapping[str, str] | None = None) -> CheckResult:
         """Ask for the list of models: the cheapest request that shows whether the address and the key work."""
+        asked = models_request(self._kind)
         try:
-            reply = await self.send(models_request(self._kind), more)
+            reply = await self.send(asked, more)
             try:
                 excerpt = self.secrets.hide_bytes(await reply.read())[:_EXCERPT_BYTES]
             finally:
@@ -129,6 +130,7 @@ class HttpUpstream:
         found = _judge(reply.status, excerpt, brings_key=brings_key)
         if self._sockets is None or not found.ok:
             return found
+        headers = request_headers(self._rules[self._kind], asked) | dict(more or {})
         opened = await self._sockets.check(headers)
         return structs.replace(found, detail=f"{found.detail}; {opened}")
 
