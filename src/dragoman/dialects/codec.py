@@ -95,6 +95,9 @@ class Target(Struct, frozen=True, kw_only=True, cache_hash=True):
     builtin: the kinds of provider-run tools this upstream has. strict: whether it supports strict functions.
     user_first: whether a conversation must open with a user turn (some Chat servers answer 400 otherwise).
     system_messages: Messages only: whether the upstream accepts system messages inside the conversation.
+    max_tools: the most tools that it takes. If a request has more, and a search for the deferred ones, the gateway searches.
+    deferred_tools: Messages and Responses: whether it has deferred tools. True: tools that a client of another dialect has loaded are
+        written in this form too; False: no tool is, not even those of a client of the same dialect.
     """
 
     dialect: Dialect
@@ -107,12 +110,15 @@ class Target(Struct, frozen=True, kw_only=True, cache_hash=True):
     strict: bool = True
     user_first: bool = False
     system_messages: bool = True
+    max_tools: int | None = None
+    deferred_tools: bool | None = None
 
 
 class EncodedRequest(Struct, frozen=True, gc=False):
     """A request in a target's dialect, and what is needed to read the answer back in the client's terms.
 
     stop: the stop sequences that the dialect has no field for; `stop_sequences.StopStage` cuts the answer at them.
+    betas: Messages only: betas of the vendor that the request needs, besides those that the client asks for.
     """
 
     body: bytes
@@ -120,6 +126,7 @@ class EncodedRequest(Struct, frozen=True, gc=False):
     losses: tuple[Loss, ...] = ()
     repairs: tuple[Repair, ...] = ()
     stop: tuple[str, ...] = ()
+    betas: tuple[str, ...] = ()
 
 
 class StreamEncoder(Protocol):

@@ -126,6 +126,8 @@ def _limited(target: Target, limits: ModelLimits) -> Target:
         strict=_either(limits.strict_tools, target.strict),
         user_first=_either(limits.user_first, target.user_first),
         system_messages=_either(limits.system_messages, target.system_messages),
+        max_tools=_either(limits.max_tools, target.max_tools),
+        deferred_tools=_either(limits.deferred_tools, target.deferred_tools),
     )
 
 

@@ -8,7 +8,7 @@ cancels everything at any point, and closes the upstream's connection.
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from random import getrandbits
 from typing import TYPE_CHECKING
 
@@ -31,7 +31,7 @@ from dragoman.gateway.attempt import (
 )
 from dragoman.gateway.compaction import Summary, expand, plan_summary, prepare, wants_summary
 from dragoman.gateway.hosted.history import has_hosted_calls, plain_name, restore_calls
-from dragoman.gateway.hosted.servers import HostedServers
+from dragoman.gateway.hosted.tool_search import ToolSearch
 from dragoman.gateway.plan import (
     AnswerPlan,
     ClientRequest,
@@ -189,8 +189,12 @@ class Exchange:
             if self._memory is not None and not self._memory.generates:
                 await self._answer_empty()
                 return
-            if gateway.hosted_servers is not None and await self._host(gateway.hosted_servers):
+            search = self._tool_search(targets)
+            if (gateway.hosted_servers is not None or search is not None) and await self._host(
+                search
+            ):
                 return
+            del search
             await try_targets(
                 targets,
                 gateway.settings.retry,
@@ -332,17 +336,34 @@ class Exchange:
             self.record.client_gone = True
             self._task.cancel()
 
-    async def _host(self, hosted_servers: HostedServers) -> bool:
-        """Serve the request with the tools of the route's MCP servers. False: the route has none; serve it without them."""
+    def _tool_search(self, targets: Sequence[AttemptTarget]) -> ToolSearch | None:
+        """The search for deferred tools, if one of the upstreams takes fewer tools than the request has, and has no search."""
+        asked = self._request
+        if asked is None or all(target.accepts.max_tools is None for target in targets):
+            return None
+        search = ToolSearch(asked.request, self._door.dialect, lambda: f"dgm{getrandbits(96):024x}")
+        return search if any(map(search.is_needed, targets)) else None
+
+    async def _host(self, search: ToolSearch | None) -> bool:
+        """Serve the request with the tools of the route's MCP servers, and with a search for deferred tools.
+
+        False: it needs neither; serve it without them.
+        """
         gateway, asked = self._gateway, self._request
+        hosted_servers = gateway.hosted_servers
         if asked is None:
             return False
         request = asked.request
-        servers = gateway.upstreams.router.servers(self.record.model)
+        servers = (
+            () if hosted_servers is None else gateway.upstreams.router.servers(self.record.model)
+        )
         is_summary = self._door.is_compact or wants_summary(request)
-        if not servers or (request.choices or 1) > 1 or is_summary:
-            if self._door.dialect == "responses" and has_hosted_calls(
-                request, hosted_servers.names
+        is_hosted = bool(servers) or search is not None
+        if not is_hosted or (request.choices or 1) > 1 or is_summary:
+            if (
+                hosted_servers is not None
+                and self._door.dialect == "responses"
+                and has_hosted_calls(request, hosted_servers.names)
             ):
                 request = restore_calls(request, hosted_servers.names, plain_name)
                 self._request = ClientRequest(b"", request, is_rebuilt=True)
@@ -364,6 +385,7 @@ class Exchange:
                 prepare=self._prepare_hosted,
                 keeper=self._keeper,
                 settings=self._settings(),
+                search=search,
             )
         )
         await answer.serve()

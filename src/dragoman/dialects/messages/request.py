@@ -49,6 +49,7 @@ from dragoman.dialects.messages.losses import DEFAULT_TARGET, LOSSES, note_forei
 from dragoman.dialects.messages.render import Block
 from dragoman.dialects.messages.tools import (
     allowed_tools,
+    find_loaded,
     read_added,
     read_choice,
     read_parallel,
@@ -64,7 +65,7 @@ from dragoman.dialects.messages.turns import (
     lacks_thinking,
     read_turns,
 )
-from dragoman.dialects.messages.wire import MAPPED_FIELDS, THINKING_TYPES
+from dragoman.dialects.messages.wire import DEFERRED_BETA, MAPPED_FIELDS, THINKING_TYPES
 from dragoman.errors import RequestRefused
 from dragoman.model.outcome import LossAction, Repair
 from dragoman.model.parts import Call, Extra
@@ -344,15 +345,16 @@ def encode_request(
     calls = [part for turn in turns for part in turn.parts if isinstance(part, Call)]
     used = [(call.namespace, call.name) for call in calls if call.executor == "client"]
     names = NameMap.build(request.tools, used, target.names)
+    loaded = find_loaded(request.tools, turns, target)
     conversation = MessageListWriter(
-        RequestBlockWriter(names, target, book, request.tools),
+        RequestBlockWriter(names, target, book, request.tools, loaded),
         book,
         continues=continues,
         system_messages=target.system_messages,
     )
     conversation.take(turns)
     offered = allowed_tools(request.tools, request.tool_choice)
-    tools = write_tools(offered, names, target, book)
+    tools = write_tools(offered, names, target, book, loaded)
     choice = write_choice(
         request.tool_choice, tools.labels, names, book, parallel=request.parallel_calls
     )
@@ -376,7 +378,9 @@ def encode_request(
     note_include(request, book, given=(_ENCRYPTED,))
     body = dumps_document({**fields, **own})
     repairs = (*pairing, *merging, *conversation.repairs, *tools.repairs)
-    return EncodedRequest(body, names, book.losses, repairs)
+    return EncodedRequest(
+        body, names, book.losses, repairs, betas=(DEFERRED_BETA,) if loaded else ()
+    )
 
 
 def find_repairs(request: Request) -> tuple[Repair, ...]:

@@ -184,6 +184,9 @@ TOOL_FAMILIES: Mapping[str, CallKind] = {
 }
 """Prefixes of the types of built-in tools; a tool of an unknown type is of kind `other`."""
 
+DEFERRED_BETA = "advanced-tool-use-2025-11-20"
+"""The beta of deferred tools, which version 2023-06-01 of the API requires."""
+
 TOOL_CHOICES = frozenset({"auto", "any", "tool", "none"})
 THINKING_TYPES = frozenset({"enabled", "disabled", "adaptive", "between_tools"})
 

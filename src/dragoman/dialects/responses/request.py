@@ -46,6 +46,7 @@ from dragoman.dialects.responses.item_writer import JsonObject
 from dragoman.dialects.responses.losses import DEFAULT_TARGET, LOSSES, note_foreign
 from dragoman.dialects.responses.tools import (
     DeclaredTools,
+    declare_plainly,
     echo_choice,
     echo_tools,
     read_choice,
@@ -442,8 +443,11 @@ def encode_request(
     if not is_native and request.extra is not None and request.extra.fields:
         shared = _shared_fields(request.extra)
         note_request_fields(book, request.extra, shared)
+    offered = request.tools
+    if is_native and target.deferred_tools is False:
+        request = declare_plainly(request, book)
     turns, repairs = _pair_turns(request)
-    names = NameMap.build(request.tools, _used(turns), target.names, flatten=False)
+    names = NameMap.build(offered, _used(turns), target.names, flatten=False)
     body: JsonObject = {"model": request.model}
     instructions = instructions_of(turns, book)
     if instructions is not None:

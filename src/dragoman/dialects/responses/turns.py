@@ -68,6 +68,7 @@ from dragoman.errors import MalformedJson, RequestRefused
 from dragoman.model.parts import (
     Call,
     CallKind,
+    Dialect,
     Extra,
     Media,
     Opaque,
@@ -108,7 +109,10 @@ class InputItemWriter:
         is_native: bool = False,
     ) -> None:
         self._is_native = is_native
-        self._loaded = LoadedTools(tools, names, "responses", book, note_foreign)
+        # An upstream without deferred tools reads the result of a search as text.
+        own: Dialect | None = None if target.deferred_tools is False else "responses"
+        self._loaded = LoadedTools(tools, names, own, book, note_foreign)
+        self._is_plain = own is None
         self._names = names
         self._ids = target.ids
         self._book = book
@@ -274,7 +278,8 @@ class InputItemWriter:
 
     def _call(self, part: Call, turn: Turn, where: str) -> JsonObject | None:
         spec = call_spec(part, is_native=self._is_native)
-        if spec is None or not self._is_ours(part, spec.type):
+        is_search = self._is_plain and part.kind == "tool_search"
+        if spec is None or is_search or not self._is_ours(part, spec.type):
             # Only the provider that made a provider call accepts it on replay.
             self._book.note("provider_call", where, part.name)
             return None
@@ -302,7 +307,8 @@ class InputItemWriter:
     def _result(self, part: Result, turn: Turn, where: str) -> JsonObject | None:
         kind = self._written.get(part.call_id, part.kind)
         spec = RESULT_OF_KIND.get(kind) or result_spec(part)
-        if spec is None or not self._is_ours(part, spec.type):
+        is_search = self._is_plain and part.kind == "tool_search"
+        if spec is None or is_search or not self._is_ours(part, spec.type):
             self._book.note("provider_result", where, part.kind)
             return None
         alias = alias_id(part.call_id, self._ids) if part.call_id else ""
