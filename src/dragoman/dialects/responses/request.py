@@ -46,6 +46,7 @@ from dragoman.dialects.responses.item_writer import JsonObject
 from dragoman.dialects.responses.losses import DEFAULT_TARGET, LOSSES, note_foreign
 from dragoman.dialects.responses.tools import (
     DeclaredTools,
+    declare_later,
     declare_plainly,
     echo_choice,
     echo_tools,
@@ -452,9 +453,12 @@ def encode_request(
     instructions = instructions_of(turns, book)
     if instructions is not None:
         body["instructions"] = instructions
-    body["input"] = InputItemWriter(names, target, book, request.tools, is_native=is_native).write(
-        turns
-    )
+    later: dict[tuple[str | None, str], JsonObject] = {}
+    if target.deferred_tools and not is_native:
+        request, later = declare_later(request, names, target, book)
+    body["input"] = InputItemWriter(
+        names, target, book, offered, is_native=is_native, later=later
+    ).write(turns)
     tools = write_tools(request, names, target, book, is_native=is_native)
     if tools is not None:
         body["tools"] = tools

@@ -36,7 +36,7 @@ from dragoman.dialects.codec import Target
 from dragoman.dialects.responses.item_writer import JsonObject
 from dragoman.dialects.responses.losses import LOSSES, note_foreign
 from dragoman.dialects.responses.wire import NATIVE_TOOLS, TOOL_KINDS
-from dragoman.model.parts import Call, Extra, Result
+from dragoman.model.parts import Call, Extra, Opaque, Result
 from dragoman.model.request import (
     ChoiceMode,
     Grammar,
@@ -299,6 +299,37 @@ def define_tools(tools: Sequence[Tool], namespaces: Sequence[Namespace]) -> list
     )
     book = LossBook(LOSSES, may_refuse=False)
     return _write_list(found, lambda tool, _where: _echo(tool), book, is_native=True)
+
+
+def declare_later(
+    request: Request, names: NameMap, target: Target, book: LossBook
+) -> tuple[Request, dict[tuple[str | None, str], JsonObject]]:
+    """Return a request of another dialect without the tools that a search has loaded, and the definitions of those tools.
+
+    An upstream with deferred tools reads the definitions where the search loaded them, so that the tools before the conversation,
+    and with them the cached beginning of the prompt, stay the same.
+    """
+    found = {
+        key
+        for turn in request.turns
+        for part in turn.parts
+        if isinstance(part, Result) and part.executor == "client"
+        for piece in part.content
+        if isinstance(piece, Opaque)
+        for key in piece.tools
+    }
+    writer = _Writer(names, target, book, is_native=False)
+    later: dict[tuple[str | None, str], JsonObject] = {}
+    others: list[Tool] = []
+    for number, tool in enumerate(request.tools):
+        key = (tool.namespace or None, tool.name)
+        is_loaded = tool.deferred is True and key in found and tool.kind in ("function", "custom")
+        written = writer.write(tool, f"tools[{number}]") if is_loaded else None
+        if written is None:
+            others.append(tool)
+        else:
+            later.setdefault(key, written)
+    return (replace(request, tools=tuple(others)) if later else request), later
 
 
 def declare_plainly(request: Request, book: LossBook) -> Request:

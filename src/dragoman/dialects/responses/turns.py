@@ -107,8 +107,11 @@ class InputItemWriter:
         tools: tuple[Tool, ...] = (),
         *,
         is_native: bool = False,
+        later: Mapping[tuple[str | None, str], JsonObject] | None = None,
     ) -> None:
+        """`later`: definitions of tools, by namespace and name, that follow the result that loads them."""
         self._is_native = is_native
+        self._later = dict(later or {})
         # An upstream without deferred tools reads the result of a search as text.
         own: Dialect | None = None if target.deferred_tools is False else "responses"
         self._loaded = LoadedTools(tools, names, own, book, note_foreign)
@@ -126,9 +129,25 @@ class InputItemWriter:
                 text = bare_text(turn)
                 if text is None:
                     self._write_turn(turn, f"turns[{number}]", out)
+                    if self._later:
+                        self._declare(turn, out)
                 else:
                     out.append({"type": "message", "role": turn.role, "content": text})
         return out
+
+    def _declare(self, turn: Turn, out: list[object]) -> None:
+        """Declare the tools that the results of a turn load, each once."""
+        keys = [
+            key
+            for part in turn.parts
+            if isinstance(part, Result)
+            for piece in part.content
+            if isinstance(piece, Opaque)
+            for key in piece.tools
+        ]
+        tools = [self._later.pop(key) for key in dict.fromkeys(keys) if key in self._later]
+        if tools:
+            out.append({"type": "additional_tools", "role": "developer", "tools": tools})
 
     def _inspect(self, turn: Turn, where: str) -> None:
         note_foreign(self._book, turn.extra, where)
