@@ -19,6 +19,7 @@ from typing import Literal, Protocol
 
 from msgspec import Struct, field
 
+from dragoman._json import Raw
 from dragoman.core.aliases import IdLimits, NameLimits, NameMap
 from dragoman.core.fold import fold
 from dragoman.core.losses import LossBook, LossTable, answer_book
@@ -65,6 +66,7 @@ class EncodeContext(Struct, frozen=True, kw_only=True):
     clock: Responses only: the time in seconds, for the moment at which the answer was completed. None: it is not written.
     retained: Responses only: the answer is the body of a compaction (`/responses/compact`), in which these messages precede it.
         None: any other answer.
+    edits: Messages only: the value of `context_management` in the answer, which reports what was cleared; None: the upstream's.
     notes: where the encoder notes for the store what it writes.
     """
 
@@ -84,6 +86,7 @@ class EncodeContext(Struct, frozen=True, kw_only=True):
     request: Request | None = None
     clock: Callable[[], float] | None = None
     retained: tuple[Turn, ...] | None = None
+    edits: Raw | None = None
     notes: StoreNotes | None = None
 
 
@@ -98,6 +101,7 @@ class Target(Struct, frozen=True, kw_only=True, cache_hash=True):
     max_tools: the most tools that it takes. If a request has more, and a search for the deferred ones, the gateway searches.
     deferred_tools: Messages and Responses: whether it has deferred tools. True: tools that a client of another dialect has loaded are
         written in this form too; False: no tool is, not even those of a client of the same dialect.
+    compacts: Messages and Responses: whether it summarises a conversation by itself, for clients of other dialects too.
     """
 
     dialect: Dialect
@@ -112,6 +116,7 @@ class Target(Struct, frozen=True, kw_only=True, cache_hash=True):
     system_messages: bool = True
     max_tools: int | None = None
     deferred_tools: bool | None = None
+    compacts: bool = False
 
 
 class EncodedRequest(Struct, frozen=True, gc=False):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
+from dragoman._json import Raw
 from dragoman.core.failures import error_info, status_of
 from dragoman.core.ids import NOISE_BITS, number_of
 from dragoman.core.secrets import HIDDEN
@@ -29,7 +30,16 @@ from dragoman.gateway.attempt import (
     try_targets,
     upstream_request,
 )
-from dragoman.gateway.compaction import Summary, expand, plan_summary, prepare, wants_summary
+from dragoman.gateway.compaction import (
+    Summary,
+    asks_inline,
+    expand,
+    plan_inline,
+    plan_summary,
+    prepare,
+    wants_summary,
+)
+from dragoman.gateway.context_edits import apply_edits
 from dragoman.gateway.hosted.history import has_hosted_calls, plain_name, restore_calls
 from dragoman.gateway.hosted.tool_search import ToolSearch
 from dragoman.gateway.plan import (
@@ -93,6 +103,7 @@ class Exchange:
         "_connection",
         "_continuation",
         "_door",
+        "_edits",
         "_gateway",
         "_headers",
         "_is_new",
@@ -158,6 +169,7 @@ class Exchange:
         self._continuation: Continuation | None = None
         self._keeper: Keeper | None = None
         self._is_new = False  # the request continues no stored response
+        self._edits: Raw | None = None  # the report of what was cleared, for a Messages client
 
     async def run(self) -> None:
         """Serve the request and answer every error; only a cancellation from outside is raised."""
@@ -386,6 +398,7 @@ class Exchange:
                 keeper=self._keeper,
                 settings=self._settings(),
                 search=search,
+                edits=lambda: self._edits,
             )
         )
         await answer.serve()
@@ -422,7 +435,12 @@ class Exchange:
             knows_previous(self._continuation, request, target)  # refuses what neither side knows
         elif request.previous_id is not None or self._gateway.is_storing:
             request = (await self._request_for(ClientRequest(b"", request), target)).request
-        return request if self._door.dialect == "chat" else expand(request, target)
+        if self._door.dialect == "chat":
+            return request
+        # A compaction in the middle of an answer would be in the middle of several.
+        request = structs.replace(expand(request, target), compact_at=None)
+        request, self._edits = apply_edits(request, target)
+        return request
 
     async def _attempt(self, target: AttemptTarget) -> None:
         """Ask one upstream once, and write its answer to the client.
@@ -444,6 +462,7 @@ class Exchange:
         summary = None
         if self._door.dialect != "chat":
             asked, summary = prepare(asked, target, is_compact=self._door.is_compact)
+            asked = self._edited(asked, target)
         sent, plan = await self._plan(asked, target, summary)
         del asked
         upstream = gateway.upstreams.by_name[target.upstream]
@@ -459,6 +478,13 @@ class Exchange:
                 await let_go(reply)
             else:
                 reply.close()
+
+    def _edited(self, asked: ClientRequest, target: AttemptTarget) -> ClientRequest:
+        """The request after the edits that the client wants and this upstream does not make."""
+        request, self._edits = apply_edits(asked.request, target)
+        if request is asked.request:
+            return asked
+        return ClientRequest(b"", request, is_rebuilt=True)
 
     async def _request_for(self, asked: ClientRequest, target: AttemptTarget) -> ClientRequest:
         """The request for this upstream, with the history that it does not know and the seals that were stored for it."""
@@ -510,8 +536,12 @@ class Exchange:
                 settings=self._settings(),
             ),
         )
+        if self._edits is not None:
+            plan = structs.replace(plan, encode=structs.replace(plan.encode, edits=self._edits))
         if summary is not None:
             plan = structs.replace(plan, relay="none")
+        elif asks_inline(request, target):
+            plan = plan_inline(plan)
         if self._keeper is not None:
             plan = plan_kept(plan, self._keeper, target, is_native=not asked.is_rebuilt)
         elif gateway.is_storing and self._door.dialect == "chat":

@@ -5,7 +5,7 @@ Until the first byte is written, upstreams are tried as for any request; after t
 """
 
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from itertools import chain
 from random import getrandbits
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
+from dragoman._json import Raw
 from dragoman.config.settings import HostedSettings
 from dragoman.core.failures import ReportedError
 from dragoman.core.ids import NOISE_BITS, number_of
@@ -73,7 +74,7 @@ class HostedRequest(Struct, frozen=True, kw_only=True):
     """A request that is served with the tools of these servers, and with a search for its deferred tools.
 
     hosted_servers: None if the gateway has none. search: None if the upstreams need none. prepare: completes the request for one upstream. keeper: stores the answer. settings: what the answer repeats of the
-    client's request.
+    client's request. edits: returns the report of what was cleared from the conversation (`gateway/context_edits.py`).
     """
 
     gateway: "Gateway"
@@ -91,6 +92,7 @@ class HostedRequest(Struct, frozen=True, kw_only=True):
     keeper: Keeper | None = None
     settings: Request | None = None
     search: ToolSearch | None = None
+    edits: Callable[[], Raw | None] = lambda: None
 
 
 class HostedAnswer:
@@ -218,7 +220,8 @@ class HostedAnswer:
                 settings=job.settings,
             ),
         )
-        plan = structs.replace(plan, relay="none")
+        encode = structs.replace(plan.encode, edits=job.edits())
+        plan = structs.replace(plan, relay="none", encode=encode)
         if job.keeper is not None:
             plan = plan_kept(plan, job.keeper, target, is_native=False)
         elif gateway.is_storing and job.door.dialect == "chat":

@@ -45,6 +45,12 @@ from dragoman.core.request_settings import (
 )
 from dragoman.core.schemas import SchemaRules, fix_schema
 from dragoman.dialects.codec import EncodedRequest, Target
+from dragoman.dialects.messages.compaction import compaction_betas
+from dragoman.dialects.messages.context_management import (
+    EDITS_FIELD,
+    read_compact_at,
+    write_compact_edit,
+)
 from dragoman.dialects.messages.losses import DEFAULT_TARGET, LOSSES, note_foreign
 from dragoman.dialects.messages.render import Block
 from dragoman.dialects.messages.tools import (
@@ -317,6 +323,8 @@ def _read_fields(fields: Fields) -> Request:
         if unknown:
             rest[key] = raw(unknown)
     extra = present(rest)
+    if EDITS_FIELD in extra:
+        settings["compact_at"] = read_compact_at(extra[EDITS_FIELD])
     turns = read_turns(fields)
     added = read_added(filter(is_native_system, turns))
     if added:
@@ -337,7 +345,9 @@ def encode_request(
     book = LossBook(LOSSES, policy)
     own = dict(own_fields("messages", request.extra))
     if not own:
-        note_request_fields(book, request.extra)
+        edit = write_compact_edit(request, target)
+        note_request_fields(book, request.extra, edit)
+        own |= edit
     note_namespaces(book, request.namespaces, note_foreign)
     continues = _continues(own)
     paired, pairing = pair_results(request.turns, continues=continues)
@@ -378,9 +388,8 @@ def encode_request(
     note_include(request, book, given=(_ENCRYPTED,))
     body = dumps_document({**fields, **own})
     repairs = (*pairing, *merging, *conversation.repairs, *tools.repairs)
-    return EncodedRequest(
-        body, names, book.losses, repairs, betas=(DEFERRED_BETA,) if loaded else ()
-    )
+    betas = (*((DEFERRED_BETA,) if loaded else ()), *compaction_betas(own))
+    return EncodedRequest(body, names, book.losses, repairs, betas=betas)
 
 
 def find_repairs(request: Request) -> tuple[Repair, ...]:

@@ -732,7 +732,10 @@ class MessageListWriter:
                 self._repair("empty_turn", message.where, "a user turn without content")
                 message.blocks = [{"type": "text", "text": PLACEHOLDER}]
         first = next((each for each in self._messages if each.role != "system"), None)
-        if (first is None or first.role == "assistant") and not self._continues:
+        # A compaction stands in place of everything before it, also of the user's first message.
+        is_compacted = first is not None and first.types()[:1] == ["compaction"]
+        is_assistant = first is None or (first.role == "assistant" and not is_compacted)
+        if is_assistant and not self._continues:
             self._repair("user_first", "messages", "the conversation does not begin with the user")
             opening = _Message("user", "messages")
             opening.blocks = [{"type": "text", "text": PLACEHOLDER}]

@@ -6,7 +6,8 @@ from dragoman.dialects.responses.compaction import (
     compaction_item,
     is_compaction,
     is_trigger,
-    summary_of_item,
+    native_item,
+    unpack_item,
 )
 from dragoman.dialects.responses.decode import ResponsesReader, read_body
 from dragoman.dialects.responses.encode import ResponsesEncoder
@@ -66,6 +67,7 @@ __all__ = (
     "lane_member",
     "lane_of",
     "list_items",
+    "native_item",
     "read_body",
     "read_body_end",
     "read_end",
@@ -74,6 +76,6 @@ __all__ = (
     "read_submitted",
     "read_typed",
     "sequence_number",
-    "summary_of_item",
+    "unpack_item",
     "write_body",
 )
