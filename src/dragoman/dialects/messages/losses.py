@@ -161,6 +161,6 @@ note_foreign = foreign_noter("messages")
 
 def note_usage(usage: Usage, book: LossBook) -> None:
     """Note as losses the counts that have no field."""
-    if usage.input_audio or usage.output_audio:
+    if usage.input_audio is not None or usage.output_audio is not None:
         book.note("usage_details", "usage")
     note_foreign(book, usage.extra, "usage")
