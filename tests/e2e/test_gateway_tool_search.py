@@ -447,3 +447,56 @@ def test_the_items_of_a_search_are_events_of_the_vendor(stage: Stage) -> None:
     ]
     assert done[1]["id"].startswith("tsc_")
     assert done[2]["id"].startswith("tso_")
+
+
+def test_a_tool_of_the_client_keeps_the_name_of_the_search(stage: Stage) -> None:
+    scene = stage.scene(
+        "chat",
+        searching("tool_search_2", "mail"),
+        calling("tool_search"),
+        Answer((Said(("Done.",)),)),
+        route="few-chat",
+    )
+    tools = responses_tools()
+    tools[1]["name"] = "tool_search"
+    first = ask_responses(stage, is_streamed=True, model=scene.model, input="Hi.", tools=tools)
+    _, search, _, call = first.output
+    assert (search.type, search.arguments) == ("tool_search_call", {"query": "mail"})
+    assert (call.type, call.name) == ("function_call", "tool_search")
+    result = {"type": "function_call_output", "call_id": call.call_id, "output": "Found."}
+    items = [*(item.to_dict() for item in first.output), result]
+    ask_responses(stage, is_streamed=True, model=scene.model, input=items, tools=tools)
+    names = [
+        call["function"]["name"]
+        for message in scene.heard["messages"]
+        for call in message.get("tool_calls", ())
+    ]
+    assert names == ["tool_search_2", "tool_search"]
+
+
+def test_a_tool_that_was_not_found_can_be_called(stage: Stage) -> None:
+    """A model may know its name from an earlier conversation; clients run such a call, as Claude Code does."""
+    scene = stage.scene("chat", calling("buy_shares"), route="few-chat")
+    got = ask_messages(
+        stage,
+        is_streamed=True,
+        model=scene.model,
+        messages=[{"role": "user", "content": "Hi."}],
+        tools=messages_tools(),
+    )
+    assert [(part.type, part.name) for part in got.content] == [("tool_use", "buy_shares")]
+
+
+def test_searches_end_at_the_limit_of_turns(stage: Stage) -> None:
+    name = "tool_search_tool_bm25"
+    endless = [searching(name, f"mail {number}", f"call_{number}") for number in range(40)]
+    scene = stage.scene("chat", *endless, route="few-chat")
+    got = ask_messages(
+        stage,
+        is_streamed=True,
+        model=scene.model,
+        messages=[{"role": "user", "content": "Hi."}],
+        tools=messages_tools(),
+    )
+    assert got.stop_reason == "max_tokens"
+    assert len(scene.requests) == 20

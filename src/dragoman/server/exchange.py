@@ -351,7 +351,8 @@ class Exchange:
     def _tool_search(self, targets: Sequence[AttemptTarget]) -> ToolSearch | None:
         """The search for deferred tools, if one of the upstreams takes fewer tools than the request has, and has no search."""
         asked = self._request
-        if asked is None or all(target.accepts.max_tools is None for target in targets):
+        limits = [most for target in targets if (most := target.accepts.max_tools) is not None]
+        if asked is None or not limits or len(asked.request.tools) <= min(limits):
             return None
         search = ToolSearch(asked.request, self._door.dialect, lambda: f"dgm{getrandbits(96):024x}")
         return search if any(map(search.is_needed, targets)) else None

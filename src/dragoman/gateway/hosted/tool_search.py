@@ -26,6 +26,7 @@ from dragoman.dialects.messages import tool_search as messages
 from dragoman.dialects.responses import tool_search as responses
 from dragoman.engine.builtin.search import Matcher
 from dragoman.engine.threads import run_to_end
+from dragoman.engine.toolbox import spoken_name
 from dragoman.engine.tools import Invocation, Offer, Output, Tool, text_output
 from dragoman.errors import ToolError
 from dragoman.gateway.targets import AttemptTarget
@@ -42,6 +43,11 @@ MAX_QUERY = 1000
 MAX_SECONDS = 2.0
 """For one regular expression. One that does not backtrack takes milliseconds."""
 
+MAX_MATCHING = 4
+"""Regular expressions that are matched at once in this process: each may use a processor for `MAX_SECONDS`."""
+
+_MATCHING = threading.BoundedSemaphore(MAX_MATCHING)
+_LOOK_SECONDS = 0.05  # how often a stop is noticed while a search waits
 _Key = tuple[str | None, str]
 _NOTHING = "No tool matches. Search again with other words, or answer without a further tool."
 _QUERY_SCHEMA = Raw(
@@ -85,10 +91,13 @@ class ToolSearch:
         self._index: _Index | None = None
         self._errors: dict[str, str] = {}  # by the id of the call
         self._was_called = False
+        self._searches = _free_names(searches, request.tools)
         self.tools: tuple[Tool, ...] = tuple(
-            [_SearchFunction(search, partial(self._run, search)) for search in searches]
+            [
+                _SearchFunction(search, name, partial(self._run, search))
+                for name, search in self._searches.items()
+            ]
         )
-        self._functions = frozenset(search.name for search in searches)
         self.request = structs.replace(
             request, tools=tuple([tool for tool in request.tools if not is_provider_search(tool)])
         )
@@ -97,7 +106,7 @@ class ToolSearch:
     def is_needed(self, target: AttemptTarget) -> bool:
         """Whether the gateway must search in place of this upstream."""
         most = target.accepts.max_tools
-        if most is None or has_own_search(target) or not self._functions:
+        if most is None or has_own_search(target) or not self._searches:
             return False
         return bool(self._deferred) and len(self.request.tools) > most
 
@@ -106,14 +115,14 @@ class ToolSearch:
 
         An upstream that needs no search gets the client's own tools, unless the model has already called the function.
         """
-        others = tuple([tool for tool in request.tools if tool.name not in self._functions])
+        others = tuple([tool for tool in request.tools if tool.name not in self._searches])
         if not self._was_called and not self.is_needed(target):
             return structs.replace(
                 request, tools=(*self._request.tools, *others[len(self.request.tools) :])
             )
-        turns = tuple(_with_functions(request.turns, self._dialect))
+        turns = tuple(_with_functions(request.turns, self._dialect, self._function_name))
         shown = [tool for tool in others if _key(tool) not in self._deferred]
-        functions = [tool for tool in request.tools if tool.name in self._functions]
+        functions = [tool for tool in request.tools if tool.name in self._searches]
         room = None
         if target.accepts.max_tools is not None:
             room = max(0, target.accepts.max_tools - len(shown) - len(functions))
@@ -135,8 +144,10 @@ class ToolSearch:
 
     def parts(self, call: Call, result: Result) -> tuple[Part, ...]:
         """A call of the function and its result as the client sees them. Empty for any other call."""
-        if call.name not in self._functions:
+        search = self._searches.get(call.name)
+        if search is None:
             return ()
+        call = structs.replace(call, name=search.name)
         call_id = call.call_id if _SAFE_ID.fullmatch(call.call_id) else self._mint()
         keys = [key for part in result.content if isinstance(part, Opaque) for key in part.tools]
         if self._dialect == "responses":
@@ -144,6 +155,10 @@ class ToolSearch:
             return responses.search_items(call, call_id, found, self._request.namespaces)
         error = self._errors.get(call.call_id, "unavailable") if result.is_error else None
         return messages.search_blocks(call, call_id, [name for _, name in keys], error)
+
+    def _function_name(self, name: str) -> str:
+        """The function for a search of this name; one that the client no longer sends keeps its name."""
+        return next((own for own, search in self._searches.items() if search.name == name), name)
 
     def _loaded(self, turns: Iterable[Turn], request: Request, room: int | None) -> list[_Key]:
         """The deferred tools that the model may call, in the order in which they were found; if there are too many, the last ones."""
@@ -190,7 +205,9 @@ class ToolSearch:
 class _SearchFunction:
     """The function that the model calls in place of a provider's search."""
 
-    def __init__(self, search: Declaration, run: Callable[[Invocation], Awaitable[Output]]) -> None:
+    def __init__(
+        self, search: Declaration, name: str, run: Callable[[Invocation], Awaitable[Output]]
+    ) -> None:
         self._run = run
         how = (
             "The query is a Python regular expression, searched for with re.search."
@@ -202,7 +219,7 @@ class _SearchFunction:
         )
         self._offer = Offer(
             declaration=Declaration(
-                name=search.name, description=f"{description} {how}", schema=_QUERY_SCHEMA
+                name=name, description=f"{description} {how}", schema=_QUERY_SCHEMA
             )
         )
 
@@ -212,6 +229,24 @@ class _SearchFunction:
 
     def run(self, invocation: Invocation) -> Awaitable[Output]:
         return self._run(invocation)
+
+
+def _free_names(
+    searches: Iterable[Declaration], tools: Iterable[Declaration]
+) -> dict[str, Declaration]:
+    """The searches by the names of their functions: their own, unless the client has another tool of that name."""
+    taken = {
+        spoken_name(tool.name, tool.namespace) for tool in tools if not is_provider_search(tool)
+    }
+    names: dict[str, Declaration] = {}
+    for search in searches:
+        name, number = search.name, 1
+        while spoken_name(name, None) in taken:
+            number += 1
+            name = f"{search.name}_{number}"
+        taken.add(spoken_name(name, None))
+        names[name] = search
+    return names
 
 
 def _key(tool: Declaration) -> _Key:
@@ -251,7 +286,9 @@ def _is_provider_call(part: Part) -> bool:
     )
 
 
-def _with_functions(turns: Iterable[Turn], dialect: Dialect) -> Iterator[Turn]:
+def _with_functions(
+    turns: Iterable[Turn], dialect: Dialect, function_name: Callable[[str], str]
+) -> Iterator[Turn]:
     """The turns, with a call of the function and its result in place of each search that the client sent back."""
     waiting: list[str] = []  # ids of calls without their result
     for turn in turns:
@@ -270,7 +307,8 @@ def _with_functions(turns: Iterable[Turn], dialect: Dialect) -> Iterator[Turn]:
                 parts, results = [], []
             if isinstance(part, Call) and _is_provider_call(part):
                 waiting.append(_searched_id(part, dialect))
-                parts.append(Call(call_id=waiting[-1], name=part.name, input=part.input or "{}"))
+                name = function_name(part.name)
+                parts.append(Call(call_id=waiting[-1], name=name, input=part.input or "{}"))
             else:
                 parts.append(part)
         yield from _said(turn, parts, results)
@@ -318,14 +356,26 @@ def _matching(pattern: str, tools: Sequence[Declaration], stop: threading.Event)
     """The first tools that match: those whose name matches come first."""
     names = [flat_name(tool.name, tool.namespace) for tool in tools]
     texts = ["\n".join(names), "\n".join(map(_text, tools))]
+    data = [text.encode("utf-8", "replace") for text in texts]
+    while not _MATCHING.acquire(timeout=_LOOK_SECONDS):
+        if stop.is_set():
+            raise ToolError("the search was stopped")
+    try:
+        lines = _lines(pattern, data, stop)
+    finally:
+        _MATCHING.release()
+    numbers = dict.fromkeys(number for found in lines for number in found)
+    return [_key(tools[number - 1]) for number in numbers][:MAX_FOUND]
+
+
+def _lines(pattern: str, data: Sequence[bytes], stop: threading.Event) -> list[list[int]]:
+    """The numbers of the lines that match, in each text."""
     try:
         matcher = Matcher(pattern, stop, seconds=MAX_SECONDS)
     except ToolError as error:
         raise _InvalidPattern(str(error)) from error
     with matcher:
-        lines = matcher.lines([text.encode("utf-8", "replace") for text in texts])
-    numbers = dict.fromkeys(number for found in lines for number in found)
-    return [_key(tools[number - 1]) for number in numbers][:MAX_FOUND]
+        return matcher.lines(data)
 
 
 class _Index:
