@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from doors import check_messages, check_responses, payloads
-from dragoman.config.settings import ModelLimits, StoreSettings
+from dragoman.config.settings import ModelLimits, RetrySettings, Route, StoreSettings
+from dragoman.testing import json_reply
+from hosted_stage import echo, hosting_stage
 from plain_http import ask
 from sdk_clients import anthropic_client, openai_client
 from stage import Scene, Stage, running_stage
@@ -500,3 +502,56 @@ def test_searches_end_at_the_limit_of_turns(stage: Stage) -> None:
     )
     assert got.stop_reason == "max_tokens"
     assert len(scene.requests) == 20
+
+
+def test_a_fallback_with_a_search_of_its_own_gets_the_request_unchanged() -> None:
+    route = Route(model="then/*", upstream="few-chat", fallback=("messages=native",))
+    with running_stage(
+        upstreams=FEW,
+        routes=(route,),
+        retry=RetrySettings(attempts=1),
+        store=StoreSettings(policy="off"),
+    ) as stage:
+        busy = json_reply({"error": {"message": "busy"}}, 503)
+        scene = stage.scene("chat", busy, route="then")
+        native = stage.scene("messages", Answer((Said(("Hi.",)),)), upstream_model="native")
+        tools = messages_tools()
+        got = ask_messages(
+            stage,
+            is_streamed=True,
+            model=scene.model,
+            messages=[{"role": "user", "content": "Hi."}],
+            tools=tools,
+        )
+        assert got.content[0].text == "Hi."
+        assert declared(scene) == ["think", "tool_search_tool_bm25"]
+        assert native.heard["tools"] == tools
+
+
+@streamed
+def test_tools_of_an_mcp_server_stand_beside_the_search(is_streamed: bool) -> None:
+    with hosting_stage(upstreams=FEW) as stage:
+        scene = stage.scene(
+            "chat",
+            searching("tool_search_tool_bm25", "weather"),
+            Answer((echo("hello", "call_2"),)),
+            Answer((Said(("Done.",)),)),
+            Answer((Said(("Again.",)),)),
+            route="few-chat",
+        )
+        asked: Json = {"model": scene.model, "tools": messages_tools()}
+        messages: list[Json] = [{"role": "user", "content": "Hi."}]
+        got = ask_messages(stage, is_streamed=is_streamed, messages=messages, **asked)
+        kinds = [part.type for part in got.content]
+        assert kinds == ["text", "server_tool_use", "tool_search_tool_result", "text"]
+        assert declared(scene, 0)[0] == "think"
+        assert "workshop__echo" in declared(scene, 1)
+        assert "hello" in json.dumps(scene.heard)
+        messages += [
+            {"role": "assistant", "content": [part.to_dict() for part in got.content]},
+            {"role": "user", "content": "And?"},
+        ]
+        got = ask_messages(stage, is_streamed=is_streamed, messages=messages, **asked)
+        assert got.content[0].text == "Again."
+        before, after = (history(scene, number) for number in (2, 3))
+        assert after[: len(before)] == before

@@ -59,6 +59,7 @@ _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
 # The usual constants of BM25: how fast repeated words stop to count, and how much long texts count less.
 _SATURATION = 1.2
 _LENGTH = 0.75
+_SHORT = 3  # letters of words that are no plural, such as `gas`
 # How many words of a description one word of a name is worth.
 _NAME_WEIGHT = 3
 
@@ -82,9 +83,9 @@ class ToolSearch:
         self._mint = mint
         self._request = request
         searches = [tool for tool in request.tools if is_provider_search(tool)]
-        self._deferred = {
-            _key(tool): tool for tool in reversed(request.tools) if _is_deferred(tool)
-        }
+        self._deferred: dict[_Key, Declaration] = {}
+        for tool in filter(_is_deferred, request.tools):
+            self._deferred.setdefault(_key(tool), tool)
         self._names: dict[str, _Key] = {
             flat_name(name, space): (space, name) for space, name in self._deferred
         }
@@ -125,7 +126,8 @@ class ToolSearch:
         functions = [tool for tool in request.tools if tool.name in self._searches]
         room = None
         if target.accepts.max_tools is not None:
-            room = max(0, target.accepts.max_tools - len(shown) - len(functions))
+            # At least one, or a search would be of no use; the upstream refuses what it cannot take.
+            room = max(1, target.accepts.max_tools - len(shown) - len(functions))
         loaded = self._loaded(turns, request, room)
         tools = (*shown, *functions, *(self._deferred[key] for key in loaded))
         spaces = {tool.namespace for tool in tools}
@@ -161,16 +163,20 @@ class ToolSearch:
         return next((own for own, search in self._searches.items() if search.name == name), name)
 
     def _loaded(self, turns: Iterable[Turn], request: Request, room: int | None) -> list[_Key]:
-        """The deferred tools that the model may call, in the order in which they were found; if there are too many, the last ones."""
-        last: dict[_Key, int] = {}
-        for number, key in enumerate(_named(turns, request)):
-            known = key if key in self._deferred else self._names.get(flat_name(key[1], key[0]))
-            if known is not None:
-                last[known] = number
-        if room is None or len(last) <= room:
-            return list(last)
-        kept = set(sorted(last, key=last.__getitem__)[len(last) - room :])
-        return [key for key in last if key in kept]
+        """The deferred tools that the model may call, in the order in which they were first found.
+
+        If there are too many: those that were found or called last, and of one search the best.
+        """
+        ranks: dict[
+            _Key, tuple[int, int]
+        ] = {}  # how long ago, and the place among those found together
+        for number, keys in enumerate(_named(turns, request)):
+            for place, key in enumerate(keys):
+                known = key if key in self._deferred else self._names.get(flat_name(key[1], key[0]))
+                if known is not None:
+                    ranks[known] = (-number, place)
+        kept = set(sorted(ranks, key=ranks.__getitem__)[:room])
+        return [key for key in ranks if key in kept]
 
     async def _run(self, search: Declaration, invocation: Invocation) -> Output:
         self._was_called = True
@@ -257,22 +263,25 @@ def _is_deferred(tool: Declaration) -> bool:
     return tool.deferred is True and tool.place == "request"
 
 
-def _named(turns: Iterable[Turn], request: Request) -> Iterator[_Key]:
-    """The tools that the conversation has found or called, and those that the choice names."""
+def _named(turns: Iterable[Turn], request: Request) -> Iterator[Sequence[_Key]]:
+    """The tools that the conversation has found or called, together or one by one, and those that the choice names."""
     for turn in turns:
         for part in turn.parts:
             if isinstance(part, Result):
-                for piece in part.content:
-                    if isinstance(piece, Opaque):
-                        yield from piece.tools
+                yield [
+                    key
+                    for piece in part.content
+                    if isinstance(piece, Opaque)
+                    for key in piece.tools
+                ]
             elif isinstance(part, Opaque):
-                yield from part.tools
+                yield part.tools
             elif isinstance(part, Call) and part.executor == "client":
-                yield part.namespace or None, part.name
+                yield ((part.namespace or None, part.name),)
     choice = request.tool_choice
     if choice is not None:
         named = choice.allowed if choice.tool is None else (*choice.allowed, choice.tool)
-        yield from [(ref.namespace or None, ref.name) for ref in named]
+        yield [(ref.namespace or None, ref.name) for ref in named]
 
 
 # --- searches of earlier requests ---------------------------------------------------------------------------------------
@@ -423,5 +432,13 @@ def _counts(tool: Declaration) -> Counter[str]:
 
 
 def _words(text: str) -> list[str]:
-    """The words of a text, also those of a name: `readFile2`, `read_file` and `read-file` begin with `read`."""
-    return [word.lower() for word in _WORD.findall(text)]
+    """The words of a text, also those of a name: `readFile2`, `read_file` and `read-file` begin with `read`.
+
+    A plural counts as its singular, by the simplest rule of English.
+    """
+    return [_singular(word.lower()) for word in _WORD.findall(text)]
+
+
+def _singular(word: str) -> str:
+    is_plural = len(word) > _SHORT and word.endswith("s") and not word.endswith("ss")
+    return word[:-1] if is_plural else word
