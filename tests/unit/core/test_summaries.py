@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dragoman._json import Raw
 from dragoman.core.summaries import TAG, Packed, pack_summary, unpack_summary
 from dragoman.errors import RequestRefused
 
@@ -35,3 +36,19 @@ def test_a_changed_string_is_refused(at: int) -> None:
 def test_a_shortened_string_is_refused(cut: int) -> None:
     with pytest.raises(RequestRefused):
         unpack_summary(pack_summary(Packed(summary="The hull is done."))[:-cut])
+
+
+@pytest.mark.parametrize(
+    "packed",
+    [
+        Packed(summary="S", native=Raw(b'{"type":"compaction","content":"S"}'), dialect="messages"),
+        Packed(native=Raw(b'{"type":"compaction"}'), dialect="responses", is_inline=True),
+    ],
+)
+def test_the_compaction_of_a_provider_is_carried_whole(packed: Packed) -> None:
+    assert unpack_summary(pack_summary(packed)) == packed
+
+
+def test_a_string_with_nothing_in_it_is_damaged() -> None:
+    with pytest.raises(RequestRefused):
+        unpack_summary(pack_summary(Packed()))
