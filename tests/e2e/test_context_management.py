@@ -114,9 +114,9 @@ def native_messages(*blocks: Json, stop: str = "end_turn") -> Callable[[Received
 
 def native_responses(request: ReceivedRequest) -> ScriptedReply:
     """An answer of OpenAI that begins with a compaction."""
-    text = {"type": "output_text", "text": "Mast done.", "annotations": []}
+    text: Json = {"type": "output_text", "text": "Mast done.", "annotations": []}
     message: Json = {"id": "msg_1", "type": "message", "role": "assistant", "status": "completed"}
-    output = [ITEM, {**message, "content": [text]}]
+    output: list[Json] = [ITEM, {**message, "content": [text]}]
     usage = {
         "input_tokens": 9,
         "output_tokens": 2,

@@ -286,10 +286,10 @@ def test_an_upstream_of_the_same_dialect_without_deferred_tools_gets_a_function(
 
 def test_an_upstream_without_deferred_tools_gets_them_plainly(stage: Stage) -> None:
     scene = stage.scene("messages", Answer((Said(("Hi.",)),)), route="without-messages")
-    use = {"type": "tool_use", "id": "call_1", "name": "think", "input": {}}
+    use: Json = {"type": "tool_use", "id": "call_1", "name": "think", "input": {}}
     reference = {"type": "tool_reference", "tool_name": "send_mail"}
     result = {"type": "tool_result", "tool_use_id": "call_1", "content": [reference]}
-    messages = [
+    messages: list[Json] = [
         {"role": "user", "content": "Hi."},
         {"role": "assistant", "content": [use]},
         {"role": "user", "content": [result]},

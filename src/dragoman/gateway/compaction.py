@@ -406,10 +406,12 @@ def plan_inline(plan: AnswerPlan) -> AnswerPlan:
     feed, inner = InlineStage(pack).feed, plan.stage
     if inner is None:
         return structs.replace(plan, stage=feed)
+
+    def both(event: Event) -> Iterable[Event]:
+        return chain.from_iterable(map(feed, inner(event)))
+
     # The stage that finds calls in text stays before this one, which must see every event.
-    return structs.replace(
-        plan, stage=lambda event: chain.from_iterable(map(feed, inner(event))), written=None
-    )
+    return structs.replace(plan, stage=both, written=None)
 
 
 class InlineStage:
