@@ -292,7 +292,7 @@ def test_old_thinking_is_cleared(stage: Stage) -> None:
     assert (applied["type"], applied["cleared_thinking_turns"]) == ("clear_thinking_20251015", 2)
 
 
-UNREADABLE = {"trigger": 7, "keep": "x", "exclude_tools": 1, "clear_tool_inputs": {}}
+UNREADABLE: Json = {"trigger": 7, "keep": "x", "exclude_tools": 1, "clear_tool_inputs": {}}
 
 
 @pytest.mark.parametrize(
