@@ -22,7 +22,7 @@ from dragoman.config.settings import (
     Settings,
     UpstreamSettings,
 )
-from dragoman.core.summaries import unpack_summary
+from dragoman.core.summaries import Packed, unpack_summary
 from dragoman.obsidian.settings import ChatSettings
 from gateway_harness import RunningGateway, running_gateway, wait_until
 from plain_http import ask, fetch, plain_body
@@ -409,4 +409,6 @@ def test_a_conversation_is_compacted_while_its_turn_waits_for_results(
         whole: Json = payloads(reply.content)[-1][1]["response"] if stream else reply.json()
         (item,) = whole["output"]
         assert item["type"] == "compaction"
-        assert unpack_summary(item["encrypted_content"]) == "The user asked for the weather."
+        assert unpack_summary(item["encrypted_content"]) == Packed(
+            summary="The user asked for the weather."
+        )

@@ -8,7 +8,7 @@ import pytest
 
 from doors import check_responses, payloads
 from dragoman.config.settings import RetrySettings, Route, StoreSettings
-from dragoman.core.summaries import TAG, unpack_summary
+from dragoman.core.summaries import TAG, Packed, unpack_summary
 from dragoman.engine.compaction import INSTRUCTION, PREFACE
 from dragoman.testing import ReceivedRequest, json_reply
 from gateway_harness import DIALECTS
@@ -132,7 +132,7 @@ def test_a_trigger_is_answered_with_one_compaction(
     scene = stage.scene(dialect, said(SUMMARY))
     response = compact(stage, scene.model, stream=stream)
     item = only_item(response)
-    assert unpack_summary(item["encrypted_content"]) == SUMMARY
+    assert unpack_summary(item["encrypted_content"]) == Packed(summary=SUMMARY)
     assert response["status"] == "completed"
     assert (response["usage"]["input_tokens"], response["usage"]["output_tokens"]) == (11, 7)
     assert response["tools"][0]["name"] == "saw"  # what the client asked for is repeated
@@ -258,7 +258,7 @@ def test_the_sdk_compacts_a_conversation(stage: Stage, dialect: str) -> None:
     assert done.object == "response.compaction"
     assert [item.type for item in done.output] == ["message", "message", "compaction"]
     assert [item.role for item in done.output[:2]] == ["developer", "user"]
-    assert unpack_summary(done.output[-1].encrypted_content) == SUMMARY
+    assert unpack_summary(done.output[-1].encrypted_content) == Packed(summary=SUMMARY)
     assert (done.usage.input_tokens, done.usage.output_tokens) == (11, 7)
     assert "You build boats." in json.dumps(scene.heard)
     window = [item.to_dict(warnings=False) for item in done.output]
@@ -383,7 +383,7 @@ def test_another_upstream_is_asked_if_the_first_gives_no_summary() -> None:
         # Both upstreams are asked for the same model.
         scene = stage.scene("chat", empty, by_messages, upstream_model="pair")
         item = only_item(json.loads(post(stage, **body).content))
-        assert unpack_summary(item["encrypted_content"]) == SUMMARY
+        assert unpack_summary(item["encrypted_content"]) == Packed(summary=SUMMARY)
         assert len(scene.requests) == 2
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dragoman.config.settings import StoreSettings
-from dragoman.core.summaries import pack_summary
+from dragoman.core.summaries import Packed, pack_summary
 from dragoman.testing import json_reply
 from plain_http import fetch
 from sdk_clients import anthropic_client, openai_client
@@ -107,7 +107,10 @@ def test_the_history_of_a_stored_response_is_counted(stage: Stage) -> None:
 
 def test_a_summary_is_counted_as_the_message_that_it_becomes(stage: Stage) -> None:
     scene = stage.scene("messages", json_reply({"input_tokens": 9}))
-    item = {"type": "compaction", "encrypted_content": pack_summary("The hull is done.")}
+    item = {
+        "type": "compaction",
+        "encrypted_content": pack_summary(Packed(summary="The hull is done.")),
+    }
     assert count(stage, model=scene.model, input=[item]).status_code == 200
     assert "The hull is done." in json.dumps(scene.heard)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dragoman.config.settings import StoreSettings
+from dragoman.config.settings import ModelLimits, StoreSettings
 from sdk_clients import DOORS, anthropic_client, openai_client
 from stage import Stage, running_stage
 from vendor_wire import Answer, Said, Tool
@@ -30,7 +30,12 @@ streamed = pytest.mark.parametrize("is_streamed", [False, True])
 
 @pytest.fixture(scope="module")
 def stage() -> Iterator[Stage]:
-    with running_stage(store=StoreSettings(policy="off")) as running:
+    upstreams: dict[str, dict[str, object]] = {
+        "native-messages": {"kind": "messages", "limits": ModelLimits(deferred_tools=True)},
+        "native-responses": {"kind": "responses", "limits": ModelLimits(deferred_tools=True)},
+        "lacking-responses": {"kind": "responses", "limits": ModelLimits(deferred_tools=False)},
+    }
+    with running_stage(store=StoreSettings(policy="off"), upstreams=upstreams) as running:
         yield running
 
 
@@ -146,3 +151,48 @@ def test_an_empty_list_of_tools_is_accepted(stage: Stage, upstream: str) -> None
     got = client.messages.create(messages=[{"role": "user", "content": "hi"}], **asked)
     assert got.content[0].text == "Done."
     assert upstream == "messages" or "tools" not in scene.heard
+
+
+@streamed
+def test_a_search_of_codex_is_native_where_the_upstream_has_deferred_tools(
+    stage: Stage, is_streamed: bool
+) -> None:
+    calling = Answer((Tool("call_2", "mcp__probe__echo", ('{"query":', '  "echo"}')),))
+    scene = stage.scene("messages", calling, route="native-messages")
+    search: Json = {"type": "tool_search_call", "call_id": "call_1", "execution": "client"}
+    output = {"type": "tool_search_output", "call_id": "call_1", "execution": "client"}
+    items: list[Json] = [
+        {"type": "message", "role": "user", "content": "echo hi"},
+        {**search, "status": "completed", "arguments": {"query": "echo"}},
+        {**output, "tools": [{**GROUP, "tools": [{**MEMBER, "parameters": SCHEMA}]}]},
+    ]
+    (call,) = respond(stage, scene.model, items, is_streamed=is_streamed).output
+    assert (call.type, call.namespace, call.name) == ("function_call", "mcp__probe", "echo")
+    heard = scene.heard
+    assert [tool.get("defer_loading") for tool in heard["tools"]] == [None, True]
+    (result,) = heard["messages"][-1]["content"]
+    assert result["content"] == [{"type": "tool_reference", "tool_name": "mcp__probe__echo"}]
+    headers = {name.lower(): value for name, value in scene.requests[-1].headers.items()}
+    assert headers["anthropic-beta"] == "advanced-tool-use-2025-11-20"
+
+
+@streamed
+def test_a_search_of_codex_is_a_function_where_a_responses_upstream_has_none(
+    stage: Stage, is_streamed: bool
+) -> None:
+    searching = Answer((Tool("call_1", "tool_search", ('{"query":', '  "echo"}')),))
+    calling = Answer((Tool("call_2", "echo", ("{}",), namespace="mcp__probe"),))
+    scene = stage.scene("responses", searching, calling, route="lacking-responses")
+    items: list[Json] = [{"type": "message", "role": "user", "content": "echo hi"}]
+    (call,) = respond(stage, scene.model, items, is_streamed=is_streamed).output
+    assert (call.type, call.execution, call.call_id) == ("tool_search_call", "client", "call_1")
+    assert call.arguments == {"query": "echo"}
+    assert [tool["type"] for tool in scene.heard["tools"]] == ["function"]
+
+    output = {"type": "tool_search_output", "call_id": "call_1", "execution": "client"}
+    found = {**GROUP, "tools": [{**MEMBER, "parameters": SCHEMA}]}
+    items += [call.to_dict(), {**output, "status": "completed", "tools": [found]}]
+    (call,) = respond(stage, scene.model, items, is_streamed=is_streamed).output
+    assert (call.type, call.namespace, call.name) == ("function_call", "mcp__probe", "echo")
+    kinds = [item["type"] for item in scene.heard["input"]]
+    assert kinds == ["message", "function_call", "function_call_output"]

@@ -184,6 +184,8 @@ class ModelLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     builtin_tools: tuple[str, ...] | None = None
     user_first: bool | None = None
     system_messages: bool | None = None
+    max_tools: Count | None = None
+    deferred_tools: bool | None = None
 
 
 class RetrySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

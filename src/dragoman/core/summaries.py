@@ -1,16 +1,21 @@
 """The form in which a client carries the summary of a conversation: one opaque string that contains the summary itself.
 
 A client may send it back after days, to another gateway, for another upstream, so nothing of it is stored here. The string is
-`dgmc1.` + a digest + `.` + base64url of JSON. The digest finds truncated and altered strings. It is no signature: a client that
-writes its own summary gains nothing, because it may write any message of its conversation.
+`dgmc1.` + a digest + `.` + base64url of JSON. The digest finds damage: truncated and altered strings. It is no signature, and does not
+find a forgery. It need not: a client that writes its own summary gains nothing, because it may write any message of its
+conversation. Nodes share no secret, so a signature would also tie a conversation to one of them.
+
+Where a provider made the compaction, the string also contains the provider's own item or block, for the way back to it.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
 from hashlib import blake2b
 
-from dragoman._json import as_object, dumps
-from dragoman.core.fields import read_text
+from msgspec import Struct
+
+from dragoman._json import Raw, as_object, dumps
+from dragoman.core.fields import read_bool, read_text
 from dragoman.errors import MalformedJson, RequestRefused
 
 TAG = "dgmc1."
@@ -18,14 +23,32 @@ INVALID = "invalid_encrypted_content"
 """OpenAI's code for content that it cannot decrypt."""
 
 
-def pack_summary(summary: str) -> str:
+class Packed(Struct, frozen=True, kw_only=True):
+    """A compaction in a string.
+
+    summary: None if only the provider can read it. native: the provider's item or block, in `dialect`. is_inline: the provider made it
+    in the middle of an answer, so what precedes it is no longer needed; else the client has already left out what it replaces.
+    """
+
+    summary: str | None = None
+    native: Raw | None = None
+    dialect: str = ""
+    is_inline: bool = False
+
+
+def pack_summary(packed: Packed) -> str:
     """Return the string for `encrypted_content`."""
-    data = dumps({"summary": summary})
+    fields: dict[str, object] = {"summary": packed.summary}
+    if packed.native is not None:
+        fields |= {"native": packed.native, "dialect": packed.dialect}
+    if packed.is_inline:
+        fields["inline"] = True
+    data = dumps(fields)
     return f"{TAG}{_digest(data)}.{urlsafe_b64encode(data).decode('ascii')}"
 
 
-def unpack_summary(packed: str) -> str | None:
-    """Return the summary; None if the string was not made by a gateway of this kind.
+def unpack_summary(packed: str) -> Packed | None:
+    """Return what the string contains; None if the string was not made by a gateway of this kind.
 
     Raises:
         RequestRefused: the string was made here, and was damaged since.
@@ -38,10 +61,15 @@ def unpack_summary(packed: str) -> str | None:
         fields = as_object(data) if _digest(data) == digest else {}
     except (Base64Error, ValueError, MalformedJson):  # ValueError: a character that is not ASCII
         fields = {}
-    summary = read_text(fields.get("summary"))
-    if summary is None:
+    found = Packed(
+        summary=read_text(fields.get("summary")),
+        native=fields.get("native"),
+        dialect=read_text(fields.get("dialect")) or "",
+        is_inline=read_bool(fields.get("inline")) or False,
+    )
+    if found.summary is None and found.native is None:
         raise refusal("expected the content of a compaction as it was sent, got a damaged one")
-    return summary
+    return found
 
 
 def refusal(message: str) -> RequestRefused:

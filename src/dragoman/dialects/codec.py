@@ -19,6 +19,7 @@ from typing import Literal, Protocol
 
 from msgspec import Struct, field
 
+from dragoman._json import Raw
 from dragoman.core.aliases import IdLimits, NameLimits, NameMap
 from dragoman.core.fold import fold
 from dragoman.core.losses import LossBook, LossTable, answer_book
@@ -66,6 +67,7 @@ class EncodeContext(Struct, frozen=True, kw_only=True):
     retained: Responses only: the answer is the body of a compaction (`/responses/compact`), in which these messages precede it.
         None: any other answer.
     is_queued: Responses only: the client has the beginning of the answer already, from when it was queued (`queue_response`).
+    edits: Messages only: the value of `context_management` in the answer, which reports what was cleared; None: the upstream's.
     notes: where the encoder notes for the store what it writes.
     """
 
@@ -86,6 +88,7 @@ class EncodeContext(Struct, frozen=True, kw_only=True):
     clock: Callable[[], float] | None = None
     retained: tuple[Turn, ...] | None = None
     is_queued: bool = False
+    edits: Raw | None = None
     notes: StoreNotes | None = None
 
 
@@ -97,6 +100,10 @@ class Target(Struct, frozen=True, kw_only=True, cache_hash=True):
     builtin: the kinds of provider-run tools this upstream has. strict: whether it supports strict functions.
     user_first: whether a conversation must open with a user turn (some Chat servers answer 400 otherwise).
     system_messages: Messages only: whether the upstream accepts system messages inside the conversation.
+    max_tools: the most tools that it takes. If a request has more, and a search for the deferred ones, the gateway searches.
+    deferred_tools: Messages and Responses: whether it has deferred tools. True: tools that a client of another dialect has loaded are
+        written in this form too; False: no tool is, not even those of a client of the same dialect.
+    compacts: Messages and Responses: whether it summarises a conversation by itself, for clients of other dialects too.
     """
 
     dialect: Dialect
@@ -109,12 +116,16 @@ class Target(Struct, frozen=True, kw_only=True, cache_hash=True):
     strict: bool = True
     user_first: bool = False
     system_messages: bool = True
+    max_tools: int | None = None
+    deferred_tools: bool | None = None
+    compacts: bool = False
 
 
 class EncodedRequest(Struct, frozen=True, gc=False):
     """A request in a target's dialect, and what is needed to read the answer back in the client's terms.
 
     stop: the stop sequences that the dialect has no field for; `stop_sequences.StopStage` cuts the answer at them.
+    betas: Messages only: betas of the vendor that the request needs, besides those that the client asks for.
     """
 
     body: bytes
@@ -122,6 +133,7 @@ class EncodedRequest(Struct, frozen=True, gc=False):
     losses: tuple[Loss, ...] = ()
     repairs: tuple[Repair, ...] = ()
     stop: tuple[str, ...] = ()
+    betas: tuple[str, ...] = ()
 
 
 class StreamEncoder(Protocol):

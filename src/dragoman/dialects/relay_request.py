@@ -67,6 +67,7 @@ def relay_request(  # noqa: PLR0913 -- the request, its target, and the changes
         and _has_its_limit(request, target)
         and (not target.user_first or _begins_with_user(request))
         and (target.system_messages or not _has_late_system(request))
+        and (target.deferred_tools is not False or not _has_deferred(request))
         and _SEALED not in body
     )
     if names is None or not is_acceptable:
@@ -194,6 +195,14 @@ def _has_its_limit(request: Request, target: Target) -> bool:
 
 def _has_late_system(request: Request) -> bool:
     return any(turn.role in ("system", "developer") and not turn.head for turn in request.turns)
+
+
+def _has_deferred(request: Request) -> bool:
+    """Whether a request has deferred tools, a search for tools, or tools that were loaded."""
+    return any(
+        tool.deferred or tool.kind == "tool_search" or tool.place == "input"
+        for tool in request.tools
+    )
 
 
 def _begins_with_user(request: Request) -> bool:

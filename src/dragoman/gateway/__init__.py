@@ -4,6 +4,7 @@
     targets.py   the upstream and model of one attempt, and what that upstream accepts
     plan.py      the request to send, and how the answer is read and encoded
     compaction.py  a summary in place of a conversation: the request for it, and the answer made of it
+    context_edits.py  clears old results and thinking from a conversation
     attempt.py   the loop: try, decide, fall back, give up; and the upstreams as a model for the engine
     answer.py    an upstream's reply as events, or written to the client
     reply.py     reads a reply without blocking the event loop

@@ -118,6 +118,7 @@ def upstream_request(
         headers=sender.headers,
         client_key=sender.client_key,
         request_id=sender.request_id,
+        betas=request.encoded.betas,
     )
 
 

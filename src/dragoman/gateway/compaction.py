@@ -5,21 +5,29 @@ request. An upstream that compacts by itself gets the request as it is. Any othe
 an ordinary request of the client's, without tools, and `plan_summary` makes the one compaction of the answer's text.
 
 In later requests the client sends the compaction back. `expand` writes the summary as a message in its place, except where the
-upstream made the compaction itself.
+upstream made the compaction itself. A compaction that an upstream of another dialect made is packed into one of the client's dialect,
+with its text, and unpacked on its way back.
+
+A client may also ask the provider to compact in the middle of an answer (`context_management`). `plan_inline` is for the answer.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import chain, filterfalse
 
 from msgspec import Struct, structs
 
 from dragoman.core.ids import Minter
-from dragoman.core.summaries import refusal
+from dragoman.core.summaries import Packed, refusal
 from dragoman.dialects.messages import (
     COMPACTED,
     asks_for_summary,
     compaction_block,
     is_compaction_block,
-    summary_of_block,
+    native_block,
+    pack_native,
+    unpack_block,
+    with_summary_wish,
     without_summary_wish,
 )
 from dragoman.dialects.responses import (
@@ -27,7 +35,8 @@ from dragoman.dialects.responses import (
     compaction_item,
     is_compaction,
     is_trigger,
-    summary_of_item,
+    native_item,
+    unpack_item,
 )
 from dragoman.engine.compaction import INSTRUCTION, PREFACE
 from dragoman.errors import RequestRefused
@@ -42,11 +51,12 @@ from dragoman.model.events import (
     Noticed,
     PartEnded,
     PartStarted,
+    Progress,
     Started,
     UsageReported,
 )
 from dragoman.model.outcome import ErrorInfo
-from dragoman.model.parts import Call, Extra, Opaque, Part, Text, part_size
+from dragoman.model.parts import Call, Dialect, Extra, Opaque, Part, Text, part_size
 from dragoman.model.request import Request, ToolChoice, Turn
 
 MAX_RETAINED = 256_000
@@ -64,11 +74,11 @@ class Summary(Struct, frozen=True):
     """The answer is a compaction.
 
     retained: the messages that precede it, for an answer of `/responses/compact`; None for any other.
-    is_native: the upstream makes the compaction.
+    native: the dialect of the upstream, if it makes the compaction.
     """
 
     retained: tuple[Turn, ...] | None = None
-    is_native: bool = False
+    native: Dialect | None = None
 
 
 def prepare(
@@ -90,12 +100,14 @@ def prepare(
     if is_native and not is_compact:
         return (asked if request is asked.request else _rebuilt(request)), None
     kept = retained(request.turns) if is_compact else None
+    if not is_native and _packs_block(target):
+        request = with_summary_wish(_settled(structs.replace(request, turns=_spoken(request))))
+        return _rebuilt(request), Summary(kept, "messages")
     if is_native:
-        turns = tuple(turn for turn in request.turns if not any(map(is_trigger, turn.parts)))
-        request = structs.replace(request, turns=(*turns, TRIGGER_TURN))
+        request = structs.replace(request, turns=(*_spoken(request), TRIGGER_TURN))
     else:
         request = summary_request(request, target)
-    return _rebuilt(request), Summary(kept, is_native)
+    return _rebuilt(request), Summary(kept, "responses" if is_native else None)
 
 
 def wants_summary(request: Request) -> bool:
@@ -121,6 +133,15 @@ def _compacts_itself(target: AttemptTarget) -> bool:
     return target.dialect == "messages" or target.compacts
 
 
+def _packs_block(target: AttemptTarget) -> bool:
+    """Whether the upstream makes Messages blocks for a Responses client."""
+    return target.dialect == "messages" and target.client_dialect == "responses" and target.compacts
+
+
+def _spoken(request: Request) -> tuple[Turn, ...]:
+    return tuple(turn for turn in request.turns if not any(map(is_trigger, turn.parts)))
+
+
 # --- the request -----------------------------------------------------------------------------------------------------
 
 
@@ -130,23 +151,31 @@ def summary_request(request: Request, target: AttemptTarget) -> Request:
     It offers no tools. Only where a conversation with calls is refused without them, the tools stay and may not be called.
     """
     request, wish = without_summary_wish(request) if asks_for_summary(request) else (request, None)
-    turns = tuple(turn for turn in request.turns if not any(map(is_trigger, turn.parts)))
     instruction = INSTRUCTION if wish is None else f"{INSTRUCTION}\n\n{wish}"
     keeps_tools = _needs_tools(request, target)
     return structs.replace(
-        request,
-        turns=(*turns, _message(instruction)),
+        _settled(request),
+        turns=(*_spoken(request), _message(instruction)),
         tools=request.tools if keeps_tools else (),
         namespaces=request.namespaces if keeps_tools else (),
         tool_choice=_NO_TOOLS if keeps_tools else None,
+        extra=_settings_for_summary(request.extra),
+    )
+
+
+def _settled(request: Request) -> Request:
+    """The request without settings that make no sense for a summary."""
+    return structs.replace(
+        request,
+        tool_choice=None,
         parallel_calls=None,
+        compact_at=None,
         choices=None,
         logprobs=None,
         top_logprobs=None,
         stop=(),
         response_format=None,
         verbosity=None,
-        extra=_settings_for_summary(request.extra),
     )
 
 
@@ -185,6 +214,7 @@ def expand(request: Request, target: AttemptTarget) -> Request:
     whole = turns
     turns = _since_trigger(turns)
     turns = _since_block(turns, target)
+    turns = _since_item(turns, target)
     turns = tuple(each for turn in turns for each in _expanded(turn, target))
     is_same = len(turns) == len(whole) and all(map(_is_identical, turns, whole))
     return request if is_same else structs.replace(request, turns=turns)
@@ -225,12 +255,43 @@ def _since_block(turns: tuple[Turn, ...], target: AttemptTarget) -> tuple[Turn, 
             if (
                 isinstance(part, Opaque)
                 and is_compaction_block(part)
-                and _summary(part, target) is not None
+                and _is_read(_readable(part, target), target)
             ):
                 heads = tuple(each for each in turns[:number] if each.head)
                 rest = turn if place == 0 else structs.replace(turn, parts=turn.parts[place:])
                 return (*heads, rest, *turns[number + 1 :])
     return turns
+
+
+def _is_read(given: str | Opaque | None, target: AttemptTarget) -> bool:
+    """Whether the upstream reads what it is given in place of a compaction."""
+    return isinstance(given, str) or (given is not None and given.dialect == target.dialect)
+
+
+def _since_item(turns: tuple[Turn, ...], target: AttemptTarget) -> tuple[Turn, ...]:
+    """A Responses conversation with the last compaction of a Messages upstream where the upstream of this request needs it.
+
+    Clients do not leave out what precedes a compaction that was made in the middle of an answer, so it is done here; instructions
+    stay. The vendor wants a block that it made on request before everything that the client retained beside it.
+    """
+    for number in range(len(turns) - 1, -1, -1):
+        for part in turns[number].parts:
+            if not isinstance(part, Opaque) or not is_compaction(part):
+                continue
+            packed = unpack_item(part)
+            if packed is None or packed.native is None:
+                continue
+            before, since = turns[:number], turns[number:]
+            if packed.is_inline:
+                return (*filter(_is_instructing, before), *since)
+            if isinstance(_readable(part, target), Opaque):
+                others = tuple(filterfalse(_is_instructing, before))
+                return (*filter(_is_instructing, before), since[0], *others, *since[1:])
+    return turns
+
+
+def _is_instructing(turn: Turn) -> bool:
+    return turn.head or turn.role in _INSTRUCTING
 
 
 def _expanded(turn: Turn, target: AttemptTarget) -> Iterable[Turn]:
@@ -241,9 +302,10 @@ def _expanded(turn: Turn, target: AttemptTarget) -> Iterable[Turn]:
     others: list[Part] = []
     is_changed = False
     for part in turn.parts:
-        summary = _summary(part, target) if isinstance(part, Opaque) else None
-        if summary is None:
-            others.append(part)
+        summary = _readable(part, target) if isinstance(part, Opaque) else None
+        if not isinstance(summary, str):
+            others.append(part if summary is None else summary)
+            is_changed = is_changed or summary is not None
             continue
         is_changed = True
         if others:
@@ -256,18 +318,26 @@ def _expanded(turn: Turn, target: AttemptTarget) -> Iterable[Turn]:
         yield structs.replace(turn, parts=tuple(others))
 
 
-def _summary(part: Opaque, target: AttemptTarget) -> str | None:
-    """The summary in a compaction that the upstream cannot read; None for any other part."""
+def _readable(part: Opaque, target: AttemptTarget) -> str | Opaque | None:
+    """What the upstream gets in place of a compaction: its summary, or the upstream's own item or block. None: the part itself."""
     if is_compaction_block(part):
-        return summary_of_block(part, is_native=target.dialect == "messages")
+        packed = unpack_block(part)
+        if packed is None or (packed.dialect == "messages" and target.dialect == "messages"):
+            return None
+        # An item that only OpenAI can read goes back to it; any other encoder reports it as a loss.
+        return native_item(packed.native or part.raw) if packed.summary is None else packed.summary
     if not is_compaction(part):
         return None
-    summary = summary_of_item(part)
-    if summary is None and (target.dialect != "responses" or target.settings.kind == "rehearsal"):
-        raise refusal(
-            "expected a compaction of this gateway, or an upstream that made it; got the compaction of another provider"
-        )
-    return summary
+    packed = unpack_item(part)
+    if packed is None:
+        if target.dialect != "responses" or target.settings.kind == "rehearsal":
+            raise refusal(
+                "expected a compaction of this gateway, or an upstream that made it; got the compaction of another provider"
+            )
+        return None
+    if packed.native is not None and packed.dialect == "messages" and _packs_block(target):
+        return native_block(packed.native)
+    return packed.summary
 
 
 def retained(turns: Sequence[Turn]) -> tuple[Turn, ...]:
@@ -294,11 +364,13 @@ def plan_summary(plan: AnswerPlan, summary: Summary) -> AnswerPlan:
     """The plan for an answer whose text is the summary. `plan` has the id that the answer gets."""
     mint = Minter(plan.encode.seed)
     if plan.client_dialect == "messages":
-        stage = SummaryStage(compaction_block, COMPACTED)
-    elif summary.is_native:
-        stage = SummaryStage(None, Finished("stop"))
+        stage = SummaryStage(lambda text: compaction_block(Packed(summary=text)), COMPACTED)
+    elif summary.native is not None:
+        stage = SummaryStage(None, Finished("stop"), partial(_packed_block, mint))
     else:
-        stage = SummaryStage(lambda text: compaction_item(text, mint("cmp_")), Finished("stop"))
+        stage = SummaryStage(
+            lambda text: compaction_item(Packed(summary=text), mint("cmp_")), Finished("stop")
+        )
     # The upstream's id would name its own answer, not the compaction.
     own = plan.encode.response_id or mint("resp_")
     encode = structs.replace(plan.encode, response_id=own, retained=summary.retained)
@@ -307,14 +379,80 @@ def plan_summary(plan: AnswerPlan, summary: Summary) -> AnswerPlan:
     )
 
 
+def _packed_block(mint: Minter, part: Opaque, *, is_inline: bool = False) -> Opaque:
+    """A compaction of a Messages upstream as the item of a Responses client; any other part unchanged."""
+    packed = pack_native(part, is_inline=is_inline) if is_compaction_block(part) else None
+    return part if packed is None else compaction_item(packed, mint("cmp_"))
+
+
+def _packed_item(part: Opaque) -> Opaque:
+    """A compaction of a Responses upstream as the block of a Messages client; any other part unchanged."""
+    if not is_compaction(part):
+        return part
+    return compaction_block(Packed(native=part.raw, dialect="responses", is_inline=True))
+
+
+def asks_inline(request: Request, target: AttemptTarget) -> bool:
+    """Whether an upstream of another dialect is asked to compact in the middle of its answer."""
+    return request.compact_at is not None and target.compacts and not target.is_same_dialect
+
+
+def plan_inline(plan: AnswerPlan) -> AnswerPlan:
+    """The plan for an answer that may contain a compaction of an upstream of another dialect."""
+    mint = Minter(plan.encode.seed)
+    pack: Callable[[Opaque], Opaque] = _packed_item
+    if plan.client_dialect == "responses":
+        pack = partial(_packed_block, mint, is_inline=True)
+    feed, inner = InlineStage(pack).feed, plan.stage
+    if inner is None:
+        return structs.replace(plan, stage=feed)
+
+    def both(event: Event) -> Iterable[Event]:
+        return chain.from_iterable(map(feed, inner(event)))
+
+    # The stage that finds calls in text stays before this one, which must see every event.
+    return structs.replace(plan, stage=both, written=None)
+
+
+class InlineStage:
+    """Packs compactions in an answer for a client of another dialect. A compaction is emitted when it is complete."""
+
+    def __init__(self, pack: Callable[[Opaque], Opaque]) -> None:
+        self._pack = pack
+        self._open: set[int] = set()
+
+    def feed(self, event: Event) -> Sequence[Event]:
+        """Return the events to encode in place of this one."""
+        match event:
+            case PartStarted(header=Opaque() as part) if is_compaction(part) or is_compaction_block(
+                part
+            ):
+                self._open.add(event.part)
+                return ()
+            case PartEnded(value=Opaque() as part) if event.part in self._open:
+                self._open.discard(event.part)
+                packed = self._pack(part)
+                return (PartStarted(event.part, packed), PartEnded(event.part, packed))
+            case Noticed() | Progress() if event.part in self._open:
+                return ()
+            case _:
+                return (event,)
+
+
 class SummaryStage:
     """Replaces the parts of an answer by one compaction. An answer that is no summary becomes a failure.
 
-    make: makes the compaction of the text; None: the answer must contain the upstream's own compaction.
+    make: makes the compaction of the text; None: the answer must contain the upstream's own compaction. pack: changes that one.
     """
 
-    def __init__(self, make: Callable[[str], Opaque] | None, finished: Finished) -> None:
+    def __init__(
+        self,
+        make: Callable[[str], Opaque] | None,
+        finished: Finished,
+        pack: Callable[[Opaque], Opaque] | None = None,
+    ) -> None:
         self._make = make
+        self._pack = pack
         self._finished = finished
         self._texts: list[str] = []
         self._native: Opaque | None = None
@@ -329,8 +467,9 @@ class SummaryStage:
                 return (event,)
             case PartEnded(value=Text() as text):
                 self._texts.append(text.text)
-            case PartEnded(value=Opaque() as item) if is_compaction(item):
-                self._native = item
+            case PartEnded(value=Opaque() as part):
+                item = part if self._pack is None else self._pack(part)
+                self._native = item if is_compaction(item) else self._native
             case Finished(choice=0):
                 self._reason = event.reason
             case Completed():

@@ -48,11 +48,8 @@ class AttemptTarget(Struct, frozen=True, gc=False):
 
     @property
     def compacts(self) -> bool:
-        """Whether a Responses upstream makes compactions by itself; see `UpstreamSettings.compaction`."""
-        settings = self.settings
-        if settings.compaction is not None:
-            return settings.compaction == "native"
-        return settings.kind == "chatgpt-codex" or is_openai(settings.base_url)
+        """Whether the upstream makes compactions by itself, for clients of any dialect; see `UpstreamSettings.compaction`."""
+        return self.accepts.compacts
 
     @property
     def counts_tokens(self) -> bool:
@@ -85,7 +82,17 @@ def target_of(settings: UpstreamSettings, dialect: Dialect, model: str) -> Targe
         own = next(
             (limits for glob, limits in settings.models.items() if fnmatchcase(model, glob)), own
         )
-    return _make(dialect, settings.limits, own, is_openai=is_openai(settings.base_url))
+    target = _make(dialect, settings.limits, own, is_openai=is_openai(settings.base_url))
+    return structs.replace(target, compacts=True) if _compacts(settings, dialect) else target
+
+
+def _compacts(settings: UpstreamSettings, dialect: Dialect) -> bool:
+    if dialect not in ("messages", "responses") or settings.kind == "rehearsal":
+        return False
+    if settings.compaction is not None:
+        return settings.compaction == "native"
+    is_known = settings.kind == "chatgpt-codex" or is_openai(settings.base_url)
+    return is_known and dialect == "responses"
 
 
 @lru_cache(_CACHED_HOSTS)
@@ -126,6 +133,8 @@ def _limited(target: Target, limits: ModelLimits) -> Target:
         strict=_either(limits.strict_tools, target.strict),
         user_first=_either(limits.user_first, target.user_first),
         system_messages=_either(limits.system_messages, target.system_messages),
+        max_tools=_either(limits.max_tools, target.max_tools),
+        deferred_tools=_either(limits.deferred_tools, target.deferred_tools),
     )
 
 

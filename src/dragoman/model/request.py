@@ -133,7 +133,10 @@ class ResponseFormat(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=
 
 
 class Request(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
-    """A client's whole request: the conversation, the tools and the settings of the answer. None: the client did not say."""
+    """A client's whole request: the conversation, the tools and the settings of the answer. None: the client did not say.
+
+    `compact_at`: the provider summarises the conversation by itself when it has so many input tokens.
+    """
 
     model: str = ""
     turns: tuple[Turn, ...] = ()
@@ -166,4 +169,5 @@ class Request(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     store: bool | None = None
     previous_id: str | None = None
     include: tuple[str, ...] = ()
+    compact_at: int | None = None
     extra: Extra | None = None

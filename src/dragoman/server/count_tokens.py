@@ -4,9 +4,7 @@ Only the first upstream of the route is asked: clients count often (before each 
 the one that would be sent to this upstream, so a count of another dialect's upstream is as true as its own.
 """
 
-from collections.abc import Iterable, Mapping
-from math import ceil
-from typing import assert_never
+from collections.abc import Mapping
 
 from msgspec import structs
 from starlette.responses import Response
@@ -15,26 +13,18 @@ from dragoman._json import as_object, dumps
 from dragoman.config.settings import ServerSettings
 from dragoman.core.failures import status_of
 from dragoman.core.fields import read_int, set_members
+from dragoman.core.token_estimate import estimate_tokens
 from dragoman.dialects.registry import codec
 from dragoman.errors import GatewayError, MalformedJson
 from dragoman.gateway.attempt import error_of_reply, no_reply
 from dragoman.gateway.compaction import expand
+from dragoman.gateway.context_edits import apply_edits
 from dragoman.gateway.plan import ClientRequest, check_previous, knows_previous, plan_request
 from dragoman.gateway.reply import read_whole
 from dragoman.gateway.targets import AttemptTarget
 from dragoman.model.outcome import ErrorInfo
-from dragoman.model.parts import (
-    Call,
-    Dialect,
-    Media,
-    Opaque,
-    Part,
-    Reasoning,
-    Refusal,
-    Result,
-    Text,
-)
-from dragoman.model.request import Request, Tool
+from dragoman.model.parts import Dialect
+from dragoman.model.request import Request
 from dragoman.offload import offload
 from dragoman.server.gateway import Gateway
 from dragoman.server.http.headers import ClientHeaders, error_headers
@@ -134,7 +124,7 @@ async def _complete(
         found = await find_continuation(gateway.store, dialect, unstored, caller)
         if not knows_previous(found, request, target) and found.request is not None:
             request = found.request
-    request = expand(request, target)
+    request, _ = apply_edits(expand(request, target), target)
     return asked if request is asked.request else ClientRequest(b"", request, is_rebuilt=True)
 
 
@@ -180,77 +170,3 @@ def _written(dialect: Dialect, count: int) -> bytes:
 def _failed(dialect: Dialect, error: ErrorInfo) -> Response:
     headers = {name.decode("ascii"): value.decode("ascii") for name, value in error_headers(error)}
     return Response(codec(dialect).encode_error(error), status_of(error), headers, _JSON)
-
-
-# English and code have 3.5 to 4.5 characters per token with the vendors' current tokenizers.
-CHARACTERS_PER_TOKEN = 4
-# Other scripts: from half a token per character (Cyrillic) to one and a half (rare ideographs).
-TOKENS_PER_FOREIGN_CHARACTER = 1
-# Role, separators, and the ids of calls.
-TOKENS_PER_TURN = 4
-TOKENS_PER_CALL = 12
-# The text that Anthropic and OpenAI add to each tool, and before the first.
-TOKENS_PER_TOOL = 8
-TOKENS_FOR_TOOLS = 300
-# The largest image that Anthropic does not scale down, by Anthropic's count.
-TOKENS_PER_IMAGE = 1600
-# A PDF page has some 50 KB and counts 1,500 to 3,000 tokens.
-BASE64_PER_TOKEN = 25
-
-
-def estimate_tokens(request: Request) -> int:
-    """An estimate of the tokens in a request's conversation, tools and answer schema. At least 1."""
-    total = float(sum(TOKENS_PER_TURN + _parts(turn.parts) for turn in request.turns))
-    if request.tools:
-        total += TOKENS_FOR_TOOLS + sum(map(_tool, request.tools))
-    if request.response_format is not None and request.response_format.schema is not None:
-        total += _bytes(bytes(request.response_format.schema))
-    return max(1, ceil(total))
-
-
-def _parts(parts: Iterable[Part]) -> float:
-    return sum(map(_part, parts))
-
-
-def _part(part: Part) -> float:
-    match part:
-        case Text() | Refusal():
-            return _text(part.text)
-        case Reasoning():
-            return sum(map(_text, (*part.summary, *part.content)))
-        case Call():
-            return TOKENS_PER_CALL + _text(part.name) + _text(part.input)
-        case Result():
-            return TOKENS_PER_CALL + _parts(part.content)
-        case Media():
-            return _media(part)
-        case Opaque():
-            return _bytes(bytes(part.raw))
-        case _:
-            assert_never(part)
-
-
-def _media(media: Media) -> float:
-    if media.kind == "image" or media.data is None:
-        return TOKENS_PER_IMAGE
-    return max(TOKENS_PER_IMAGE, len(media.data) / BASE64_PER_TOKEN)
-
-
-def _tool(tool: Tool) -> float:
-    total = TOKENS_PER_TOOL + _text(tool.name) + _text(tool.description or "")
-    if tool.schema is not None:
-        total += _bytes(bytes(tool.schema))
-    if tool.grammar is not None:
-        total += _text(tool.grammar.definition)
-    return total
-
-
-def _text(text: str) -> float:
-    if text.isascii():
-        return len(text) / CHARACTERS_PER_TOKEN
-    plain = len(text.encode("ascii", "ignore"))
-    return plain / CHARACTERS_PER_TOKEN + (len(text) - plain) * TOKENS_PER_FOREIGN_CHARACTER
-
-
-def _bytes(data: bytes) -> float:
-    return _text(data.decode("utf-8", "replace"))

@@ -9,12 +9,13 @@ to an exchange without a client (`background`).
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from random import getrandbits
 from typing import TYPE_CHECKING
 
 from msgspec import structs
 
+from dragoman._json import Raw
 from dragoman.core.failures import ReportedError, error_info, status_of
 from dragoman.core.ids import NOISE_BITS, number_of
 from dragoman.core.secrets import HIDDEN
@@ -36,9 +37,18 @@ from dragoman.gateway.attempt import (
     try_targets,
     upstream_request,
 )
-from dragoman.gateway.compaction import Summary, expand, plan_summary, prepare, wants_summary
+from dragoman.gateway.compaction import (
+    Summary,
+    asks_inline,
+    expand,
+    plan_inline,
+    plan_summary,
+    prepare,
+    wants_summary,
+)
+from dragoman.gateway.context_edits import apply_edits
 from dragoman.gateway.hosted.history import has_hosted_calls, plain_name, restore_calls
-from dragoman.gateway.hosted.servers import HostedServers
+from dragoman.gateway.hosted.tool_search import ToolSearch
 from dragoman.gateway.plan import (
     AnswerPlan,
     ClientRequest,
@@ -104,6 +114,7 @@ class Exchange:
         "_continuation",
         "_deadline",
         "_door",
+        "_edits",
         "_gateway",
         "_headers",
         "_is_handed_over",
@@ -174,6 +185,7 @@ class Exchange:
         self._continuation: Continuation | None = None
         self._keeper: Keeper | None = None
         self._is_new = False  # the request continues no stored response
+        self._edits: Raw | None = None  # the report of what was cleared, for a Messages client
 
     async def run(self) -> None:
         """Serve the request and answer every error; only a cancellation from outside is raised."""
@@ -229,8 +241,10 @@ class Exchange:
         if self._memory is not None and not self._memory.generates:
             await self._answer_empty()
             return
-        if gateway.hosted_servers is not None and await self._host(gateway.hosted_servers):
+        search = self._tool_search(targets)
+        if (gateway.hosted_servers is not None or search is not None) and await self._host(search):
             return
+        del search
         await try_targets(
             targets,
             gateway.settings.retry,
@@ -448,17 +462,35 @@ class Exchange:
             self.record.client_gone = True
             self._task.cancel()
 
-    async def _host(self, hosted_servers: HostedServers) -> bool:
-        """Serve the request with the tools of the route's MCP servers. False: the route has none; serve it without them."""
+    def _tool_search(self, targets: Sequence[AttemptTarget]) -> ToolSearch | None:
+        """The search for deferred tools, if one of the upstreams takes fewer tools than the request has, and has no search."""
+        asked = self._request
+        limits = [most for target in targets if (most := target.accepts.max_tools) is not None]
+        if asked is None or not limits or len(asked.request.tools) <= min(limits):
+            return None
+        search = ToolSearch(asked.request, self._door.dialect, lambda: f"dgm{getrandbits(96):024x}")
+        return search if any(map(search.is_needed, targets)) else None
+
+    async def _host(self, search: ToolSearch | None) -> bool:
+        """Serve the request with the tools of the route's MCP servers, and with a search for deferred tools.
+
+        False: it needs neither; serve it without them.
+        """
         gateway, asked = self._gateway, self._request
+        hosted_servers = gateway.hosted_servers
         if asked is None:
             return False
         request = asked.request
-        servers = gateway.upstreams.router.servers(self.record.model)
+        servers = (
+            () if hosted_servers is None else gateway.upstreams.router.servers(self.record.model)
+        )
         is_summary = self._door.is_compact or wants_summary(request)
-        if not servers or (request.choices or 1) > 1 or is_summary:
-            if self._door.dialect == "responses" and has_hosted_calls(
-                request, hosted_servers.names
+        is_hosted = bool(servers) or search is not None
+        if not is_hosted or (request.choices or 1) > 1 or is_summary:
+            if (
+                hosted_servers is not None
+                and self._door.dialect == "responses"
+                and has_hosted_calls(request, hosted_servers.names)
             ):
                 request = restore_calls(request, hosted_servers.names, plain_name)
                 self._request = ClientRequest(b"", request, is_rebuilt=True)
@@ -480,6 +512,8 @@ class Exchange:
                 prepare=self._prepare_hosted,
                 keeper=self._keeper,
                 settings=self._settings(),
+                search=search,
+                edits=lambda: self._edits,
             )
         )
         await answer.serve()
@@ -516,7 +550,12 @@ class Exchange:
             knows_previous(self._continuation, request, target)  # refuses what neither side knows
         elif request.previous_id is not None or self._gateway.is_storing:
             request = (await self._request_for(ClientRequest(b"", request), target)).request
-        return request if self._door.dialect == "chat" else expand(request, target)
+        if self._door.dialect == "chat":
+            return request
+        # A compaction in the middle of an answer would be in the middle of several.
+        request = structs.replace(expand(request, target), compact_at=None)
+        request, self._edits = apply_edits(request, target)
+        return request
 
     async def _attempt(self, target: AttemptTarget) -> None:
         """Ask one upstream once, and write its answer to the client.
@@ -538,6 +577,7 @@ class Exchange:
         summary = None
         if self._door.dialect != "chat":
             asked, summary = prepare(asked, target, is_compact=self._door.is_compact)
+            asked = self._edited(asked, target)
         sent, plan = await self._plan(asked, target, summary)
         del asked
         upstream = gateway.upstreams.by_name[target.upstream]
@@ -553,6 +593,13 @@ class Exchange:
                 await let_go(reply)
             else:
                 reply.close()
+
+    def _edited(self, asked: ClientRequest, target: AttemptTarget) -> ClientRequest:
+        """The request after the edits that the client wants and this upstream does not make."""
+        request, self._edits = apply_edits(asked.request, target)
+        if request is asked.request:
+            return asked
+        return ClientRequest(b"", request, is_rebuilt=True)
 
     async def _request_for(self, asked: ClientRequest, target: AttemptTarget) -> ClientRequest:
         """The request for this upstream, with the history that it does not know and the seals that were stored for it."""
@@ -604,8 +651,12 @@ class Exchange:
                 settings=self._settings(),
             ),
         )
+        if self._edits is not None:
+            plan = structs.replace(plan, encode=structs.replace(plan.encode, edits=self._edits))
         if summary is not None:
             plan = structs.replace(plan, relay="none")
+        elif asks_inline(request, target):
+            plan = plan_inline(plan)
         if self._keeper is not None:
             plan = plan_kept(plan, self._keeper, target, is_native=not asked.is_rebuilt)
         elif gateway.is_storing and self._door.dialect == "chat":

@@ -5,7 +5,7 @@ Until the first byte is written, upstreams are tried as for any request; after t
 """
 
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from itertools import chain
 from random import getrandbits
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
+from dragoman._json import Raw
 from dragoman.config.settings import HostedSettings
 from dragoman.core.failures import ReportedError
 from dragoman.core.ids import NOISE_BITS, number_of
@@ -24,11 +25,13 @@ from dragoman.dialects.translate import SerialEncoder, make_encoder
 from dragoman.engine.events import EngineEvent, RunEnded
 from dragoman.engine.run import Engine, Model
 from dragoman.engine.settings import EngineSettings
+from dragoman.engine.tools import Tool, ToolSource
 from dragoman.gateway.answer import settle
 from dragoman.gateway.attempt import Prepare, Sender, UpstreamModel
 from dragoman.gateway.hosted.history import ITEM_PREFIX, has_hosted_calls, restore_calls
 from dragoman.gateway.hosted.merge import AnswerMerger, MergeRules, Style
 from dragoman.gateway.hosted.servers import HostedServers
+from dragoman.gateway.hosted.tool_search import ToolSearch
 from dragoman.gateway.hosted.tools import HostedTools
 from dragoman.gateway.plan import (
     AnswerPlan,
@@ -68,14 +71,14 @@ _EVENT_BYTES = 64  # the least that one event adds to a body; decides whether a 
 
 
 class HostedRequest(Struct, frozen=True, kw_only=True):
-    """A request that is served with the tools of these servers.
+    """A request that is served with the tools of these servers, and with a search for its deferred tools.
 
-    prepare: completes the request for one upstream. keeper: stores the answer. settings: what the answer repeats of the
-    client's request.
+    hosted_servers: None if the gateway has none. search: None if the upstreams need none. prepare: completes the request for one upstream. keeper: stores the answer. settings: what the answer repeats of the
+    client's request. edits: returns the report of what was cleared from the conversation (`gateway/context_edits.py`).
     """
 
     gateway: "Gateway"
-    hosted_servers: HostedServers
+    hosted_servers: HostedServers | None
     servers: Sequence[str]
     door: Door
     client: Client
@@ -88,6 +91,8 @@ class HostedRequest(Struct, frozen=True, kw_only=True):
     prepare: Prepare | None = None
     keeper: Keeper | None = None
     settings: Request | None = None
+    search: ToolSearch | None = None
+    edits: Callable[[], Raw | None] = lambda: None
 
 
 class HostedAnswer:
@@ -133,8 +138,10 @@ class HostedAnswer:
         settings = job.gateway.settings.hosted
         if self._wants_stream:
             job.client.keep_alive = self._keep_alive
-        tools = HostedTools(await job.hosted_servers.source(job.servers), job.request.tools)
-        self._merger = merger = AnswerMerger(_merge_rules(job.door, settings, tools))
+        search = job.search
+        asked = job.request if search is None else search.request
+        tools = HostedTools(await self._source(), asked.tools)
+        self._merger = merger = AnswerMerger(_merge_rules(job.door, settings, tools, search))
         model = UpstreamModel(
             job.gateway.upstreams,
             client_dialect=job.door.dialect,
@@ -145,16 +152,15 @@ class HostedAnswer:
         )
         self._engine = Engine(
             _Choosing(model, tools),
-            (tools,),
+            (tools, *(() if search is None else search.tools)),
             settings=engine_settings(settings),
             observer=self._observe,
         )
         # Providers refuse a request with both forms of tools, and hosted tools have the newer form.
         theirs = tuple(
-            structs.replace(tool, extra=None) if is_legacy(tool) else tool
-            for tool in job.request.tools
+            structs.replace(tool, extra=None) if is_legacy(tool) else tool for tool in asked.tools
         )
-        request = structs.replace(job.request, tools=theirs, stream=self._wants_stream)
+        request = structs.replace(asked, tools=theirs, stream=self._wants_stream)
         request = self._recalled(request, tools)
         try:
             run = await self._engine.run(request)
@@ -162,6 +168,10 @@ class HostedAnswer:
             job.record.hosted = tuple(merger.calls)
         self._remember(merger, run.turns[len(request.turns) :], tools)
         await self._end(merger, run)
+
+    async def _source(self) -> ToolSource:
+        servers = self._job.hosted_servers
+        return _NO_SERVERS if servers is None else await servers.source(self._job.servers)
 
     async def fail(self, error: ErrorInfo) -> None:
         """Write a failure into an answer that has begun, after closing its open parts."""
@@ -175,6 +185,8 @@ class HostedAnswer:
     def _recalled(self, request: Request, tools: HostedTools) -> Request:
         """The request with the calls that the gateway ran earlier: those that the client sent back, or those from memory."""
         hosted_servers = self._job.hosted_servers
+        if hosted_servers is None:
+            return request
         tools.tools()  # which gives the tools their names
         if self._job.door.dialect != "responses":
             return hosted_servers.memory.restore(self._job.owner, request, tools.is_theirs)
@@ -183,8 +195,9 @@ class HostedAnswer:
         return request
 
     def _remember(self, merger: AnswerMerger, turns: Sequence[Turn], tools: HostedTools) -> None:
-        if self._job.door.dialect != "responses" and merger.calls:
-            memory, asked = self._job.hosted_servers.memory, self._job.request.turns
+        servers = self._job.hosted_servers
+        if servers is not None and self._job.door.dialect != "responses" and merger.calls:
+            memory, asked = servers.memory, self._job.request.turns
             memory.keep(self._job.owner, asked, turns, text=merger.text, is_own=tools.is_theirs)
 
     # --- plan ----------------------------------------------------------------------------------------------------------
@@ -207,7 +220,8 @@ class HostedAnswer:
                 settings=job.settings,
             ),
         )
-        plan = structs.replace(plan, relay="none")
+        encode = structs.replace(plan.encode, edits=job.edits())
+        plan = structs.replace(plan, relay="none", encode=encode)
         if job.keeper is not None:
             plan = plan_kept(plan, job.keeper, target, is_native=False)
         elif gateway.is_storing and job.door.dialect == "chat":
@@ -237,6 +251,8 @@ class HostedAnswer:
     async def _prepare(self, request: Request, target: AttemptTarget) -> Request:
         if self._job.prepare is not None:
             request = await self._job.prepare(request, target)
+        if self._job.search is not None:
+            request = self._job.search.fit(request, target)
         policy = self._job.gateway.obsidian_policy(target, self._job.headers)
         return request if policy is None else apply_to_request(request, policy)[0]
 
@@ -358,6 +374,16 @@ class HostedAnswer:
         await settle(job.client.respond(200, body))
 
 
+class _NoServers:
+    """No MCP server."""
+
+    def tools(self) -> Sequence[Tool]:
+        return ()
+
+
+_NO_SERVERS = _NoServers()
+
+
 class _Choosing:
     """A model for which a required tool call applies only to the first answer: otherwise it could never stop.
 
@@ -399,7 +425,9 @@ def engine_settings(hosted: HostedSettings) -> EngineSettings:
     )
 
 
-def _merge_rules(door: Door, hosted: HostedSettings, tools: HostedTools) -> MergeRules:
+def _merge_rules(
+    door: Door, hosted: HostedSettings, tools: HostedTools, search: ToolSearch | None
+) -> MergeRules:
     style: Style = "items" if door.dialect == "responses" else hosted.calls
     return MergeRules(
         style=style,
@@ -407,6 +435,7 @@ def _merge_rules(door: Door, hosted: HostedSettings, tools: HostedTools) -> Merg
         mint=lambda: f"{ITEM_PREFIX}{getrandbits(96):024x}",
         # Chat has one text for the whole answer, so its turns need a separator.
         breaks=door.dialect == "chat" and style == "hidden",
+        searched=None if search is None else search.parts,
     )
 
 

@@ -19,6 +19,7 @@ class UpstreamRequest(Struct, frozen=True, kw_only=True):
     headers: all headers of the client, in lower case; an upstream passes on only those that servers of its dialect understand.
     client_key: the caller's key, for upstreams that pass it on.
     operation: `generate`, `count_tokens` (Messages and Responses), or `models`, which has no body.
+    betas: Messages only: betas of the vendor that the request needs, besides those in the client's headers.
     """
 
     dialect: Dialect
@@ -29,6 +30,7 @@ class UpstreamRequest(Struct, frozen=True, kw_only=True):
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     client_key: str | None = None
     request_id: str = ""
+    betas: tuple[str, ...] = ()
 
 
 MODELS = "models"

@@ -439,3 +439,103 @@ def test_codex_reads_the_definition() -> None:
     alias = body["thread"]["dynamicTools"][1]["name"]
     outputs = [each["output"] for each in body["items"] if each["type"] == "function_call_output"]
     assert outputs == [definition(alias)]
+
+
+# --- upstreams that are known to have deferred tools, or to have none ---------------------------------------------------
+
+
+def encoded_for(request: Json, source: str, target: str, *, deferred: bool) -> EncodedRequest:
+    body = json.dumps(request, separators=(",", ":")).encode()
+    limits = replace(codec(target).target, deferred_tools=deferred)
+    return translate_request(body, source, target, limits=limits)
+
+
+def test_tools_that_codex_has_loaded_are_deferred_and_referred_to() -> None:
+    encoded = encoded_for(codex(), "responses", "messages", deferred=True)
+    body = sent(encoded)
+    assert [(tool["name"], tool.get("defer_loading")) for tool in body["tools"]] == [
+        ("tool_search", None),
+        ("mcp__probe__echo", True),
+    ]
+    reference = {"type": "tool_reference", "tool_name": "mcp__probe__echo"}
+    assert result_text(body, "messages") == [reference]
+    assert encoded.betas == ("advanced-tool-use-2025-11-20",)
+
+
+def test_without_a_loaded_tool_no_beta_is_needed() -> None:
+    request = codex(found={**GROUP, "tools": []})
+    encoded = encoded_for(request, "responses", "messages", deferred=True)
+    assert not encoded.betas
+    assert tool_names(sent(encoded)) == ["tool_search"]
+
+
+@pytest.mark.parametrize(
+    "tools", [(), ({**GROUP, "tools": [{**MEMBER, "defer_loading": False}]}, SEARCH)]
+)
+def test_a_tool_is_not_deferred_alone_or_against_its_declaration(tools: tuple[Json, ...]) -> None:
+    """The vendor refuses a request whose tools are all deferred, and a reference to a tool that is not."""
+    encoded = encoded_for(codex(tools=tools), "responses", "messages", deferred=True)
+    assert "defer_loading" not in encoded.body.decode()
+    assert "tool_reference" not in encoded.body.decode()
+    assert "<functions>" in encoded.body.decode()
+
+
+def test_additional_tools_of_codex_stay_plain() -> None:
+    late = {"type": "additional_tools", "role": "developer", "tools": [{**MEMBER, "name": "late"}]}
+    body = sent(encoded_for(codex(late), "responses", "messages", deferred=True))
+    flags = {tool["name"]: tool.get("defer_loading") for tool in body["tools"]}
+    assert flags == {"tool_search": None, "mcp__probe__echo": True, "late": None}
+
+
+def test_tools_that_claude_code_has_loaded_are_declared_where_they_were_loaded() -> None:
+    """So the tools before the conversation, and the cached beginning of the prompt, do not change."""
+    before = claude()
+    before["messages"] = before["messages"][:1]
+    before["tools"] = before["tools"][:1]
+    first = sent(encoded_for(before, "messages", "responses", deferred=True))
+    second = sent(encoded_for(claude(), "messages", "responses", deferred=True))
+    assert second["tools"] == first["tools"]
+    assert second["input"][: len(first["input"])] == first["input"]
+    kinds = [item["type"] for item in second["input"]]
+    assert kinds == [
+        *("message", "function_call", "function_call_output", "additional_tools", "message")
+    ]
+    (tool,) = second["input"][3]["tools"]
+    assert (tool["name"], tool["parameters"]) == ("mcp__probe__echo", SCHEMA)
+    assert "defer_loading" not in tool
+
+
+def test_a_tool_that_is_loaded_twice_is_declared_once() -> None:
+    request = claude()
+    request["messages"] += [
+        {**message, "content": json.loads(json.dumps(message["content"]).replace("u_1", "u_2"))}
+        for message in request["messages"][1:]
+    ]
+    body = sent(encoded_for(request, "messages", "responses", deferred=True))
+    assert [item["type"] for item in body["input"]].count("additional_tools") == 1
+
+
+def test_a_deferred_tool_that_nothing_has_loaded_is_declared() -> None:
+    request = claude()
+    request["messages"] = request["messages"][:1]
+    body = sent(encoded_for(request, "messages", "responses", deferred=True))
+    assert tool_names(body) == ["ToolSearch", "mcp__probe__echo"]
+
+
+def test_a_responses_upstream_without_deferred_tools_gets_functions() -> None:
+    request = codex()
+    body = json.dumps(request).encode()
+    decoded = codec("responses").decode_request(body)
+    target = replace(codec("responses").target, deferred_tools=False)
+    for encoded in (
+        codec("responses").encode_request(decoded, target, None),
+        relay_request(body, decoded, dialect="responses", target=target, model="m"),
+    ):
+        written = sent(encoded)
+        assert [tool["type"] for tool in written["tools"]] == ["function", "namespace"]
+        assert written["tools"][0]["name"] == "tool_search"
+        assert "defer_loading" not in encoded.body.decode()
+        assert [item["type"] for item in written["input"]] == [
+            *("message", "function_call", "function_call_output")
+        ]
+        assert "<functions>" in written["input"][2]["output"]

@@ -5,7 +5,7 @@ from msgspec import structs
 
 from dragoman._json import Raw, dumps
 from dragoman.config.settings import UpstreamSettings
-from dragoman.core.summaries import pack_summary
+from dragoman.core.summaries import Packed, pack_summary
 from dragoman.dialects.messages import COMPACTED, compaction_block
 from dragoman.dialects.responses import TRIGGER_TURN, compaction_item, is_compaction
 from dragoman.engine.compaction import INSTRUCTION, PREFACE
@@ -60,7 +60,7 @@ def said(role: Role, *parts: str | Part) -> Turn:
 
 
 def item(summary: str = "S") -> Turn:
-    return said("assistant", compaction_item(summary, "cmp_1"))
+    return said("assistant", compaction_item(Packed(summary=summary), "cmp_1"))
 
 
 def summary(text: str = "S") -> Turn:
@@ -137,14 +137,16 @@ def test_who_compacts_is_configured_or_known_of_the_host(
     settings: dict[str, object], is_native: bool
 ) -> None:
     upstream = target("responses")
-    upstream = structs.replace(upstream, settings=structs.replace(upstream.settings, **settings))
+    changed = structs.replace(upstream.settings, **settings)
+    accepts = target_of(changed, "responses", "m")
+    upstream = structs.replace(upstream, settings=changed, accepts=accepts)
     asked = ClientRequest(b"{}", Request(turns=(said("user", "hi"), TRIGGER_TURN)))
     request, made = prepare(asked, upstream)
     assert (request is asked) is is_native
     assert (made is None) is is_native
     request, made = prepare(asked, upstream, is_compact=True)
     assert made is not None
-    assert made.is_native is is_native
+    assert made.native == ("responses" if is_native else None)
     assert made.retained == (said("user", "hi"),)
 
 
@@ -167,14 +169,18 @@ def test_a_summary_is_a_message_in_its_place(dialect: Dialect) -> None:
 
 
 def test_an_older_name_of_the_item_is_read() -> None:
-    raw = Raw(dumps({"type": "compaction_summary", "encrypted_content": pack_summary("S")}))
+    raw = Raw(
+        dumps(
+            {"type": "compaction_summary", "encrypted_content": pack_summary(Packed(summary="S"))}
+        )
+    )
     old = Opaque(dialect="responses", type="compaction_summary", raw=raw)
     assert expand(Request(turns=(said("assistant", old),)), target("chat")).turns == (summary(),)
 
 
 def test_an_answered_trigger_ends_what_precedes_it() -> None:
     turns = (HEAD, said("developer", "d"), said("user", "u"), said("assistant", "a"), TRIGGER_TURN)
-    answer = said("assistant", compaction_item("S", "cmp_1"), "and more")
+    answer = said("assistant", compaction_item(Packed(summary="S"), "cmp_1"), "and more")
     expanded = expand(Request(turns=(*turns, answer, said("user", "go"))), target("chat"))
     assert expanded.turns == (
         *(HEAD, said("developer", "d"), said("user", "u")),
@@ -183,7 +189,7 @@ def test_an_answered_trigger_ends_what_precedes_it() -> None:
 
 
 def test_what_precedes_a_block_is_left_out() -> None:
-    block = compaction_block("S")
+    block = compaction_block(Packed(summary="S"))
     turns = (HEAD, said("user", "u"), said("assistant", "x", block, "y"), said("user", "go"))
     expanded = expand(Request(turns=turns), target("chat", "messages"))
     assert expanded.turns == (HEAD, summary(), said("assistant", "y"), said("user", "go"))
@@ -209,14 +215,16 @@ def test_the_newest_user_messages_are_retained() -> None:
 
 
 def answered(*events: Event, native: bool = False) -> list[Event]:
-    make = None if native else compaction_block
-    stage = SummaryStage(make, COMPACTED)
+    def make(text: str) -> Opaque:
+        return compaction_block(Packed(summary=text))
+
+    stage = SummaryStage(None if native else make, COMPACTED)
     return [each for event in events for each in stage.feed(event)]
 
 
 def test_text_becomes_one_compaction() -> None:
     started, usage, ping = Started("r"), UsageReported(Usage(input=5)), Noticed("ping")
-    block = compaction_block("one two")
+    block = compaction_block(Packed(summary="one two"))
     found = answered(
         started,
         ping,
@@ -235,7 +243,7 @@ def test_text_becomes_one_compaction() -> None:
 
 
 def test_the_compaction_of_the_upstream_is_passed_on() -> None:
-    part = compaction_item("S", "cmp_9")
+    part = compaction_item(Packed(summary="S"), "cmp_9")
     assert is_compaction(part)
     for native in (True, False):
         found = answered(

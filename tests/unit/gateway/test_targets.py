@@ -1,6 +1,7 @@
 """What an upstream accepts, from its dialect, its host and the operator."""
 
 import pytest
+from msgspec import structs
 
 from dragoman.config.settings import ModelLimits, UpstreamSettings
 from dragoman.core.aliases import IdLimits, NameLimits
@@ -71,7 +72,8 @@ def test_the_first_glob_of_the_models_table_overrides_the_upstreams_limits() -> 
 def test_openai_itself_is_given_the_newer_name_of_the_limit(base_url: str, field: str) -> None:
     settings = UpstreamSettings(kind="responses", also=("chat",), base_url=base_url)
     assert target_of(settings, "chat", "gpt-5").max_tokens_field == field
-    assert target_of(settings, "responses", "gpt-5") is CODECS["responses"].target
+    other = structs.replace(target_of(settings, "responses", "gpt-5"), compacts=False)
+    assert other == CODECS["responses"].target
 
 
 def test_the_operator_may_choose_the_older_name_for_openai_too() -> None:

@@ -6,7 +6,10 @@ from dragoman.dialects.messages.compaction import (
     asks_for_summary,
     compaction_block,
     is_compaction_block,
-    summary_of_block,
+    native_block,
+    pack_native,
+    unpack_block,
+    with_summary_wish,
     without_summary_wish,
 )
 from dragoman.dialects.messages.decode import MessagesReader
@@ -42,10 +45,13 @@ __all__ = (
     "find_repairs",
     "is_compaction_block",
     "is_usable_body",
+    "native_block",
+    "pack_native",
     "read_body",
     "read_typed",
-    "summary_of_block",
     "threads_unsupported",
+    "unpack_block",
+    "with_summary_wish",
     "without_summary_wish",
     "write_body",
 )

@@ -23,6 +23,7 @@ from dragoman.core.fields import (
     read_bool,
     read_list,
     read_object,
+    read_objects,
     read_text,
     source_text,
     without,
@@ -157,6 +158,7 @@ def seals_from_redacted(data: str) -> tuple[Seal, ...]:
     return seals
 
 
+_REFERENCES = b'"tool_references"'
 _INVALID_OPENING = b'{"%s":' % INVALID_KEY.encode()
 
 
@@ -266,7 +268,7 @@ def _server_result(block: Fields) -> Part | None:
     name = kind.removesuffix(RESULT_SUFFIX)
     return Result(
         call_id=call_id,
-        content=(Opaque(dialect="messages", type=kind, raw=content),),
+        content=(Opaque(dialect="messages", type=kind, raw=content, tools=_references(content)),),
         is_error=type_of(read_object(content)).endswith("_error"),
         kind=RESULT_KINDS.get(name, "other"),
         name=name,
@@ -274,6 +276,15 @@ def _server_result(block: Fields) -> Part | None:
         cache=_cache(block),
         extra=_own(block, "server_tool_result"),
     )
+
+
+def _references(content: Raw) -> tuple[tuple[str | None, str], ...]:
+    """Return the tools that the result of a search for tools names."""
+    if _REFERENCES not in bytes(content):
+        return ()
+    found = read_objects(read_object(content).get("tool_references"))
+    names = [read_text(each.get("tool_name")) for each in found]
+    return tuple([(None, name) for name in names if name])
 
 
 def _image(block: Fields) -> Part | None:

@@ -303,7 +303,7 @@ class _BodyReader:
 
 def write_body(outcome: Outcome, context: EncodeContext, book: LossBook) -> bytes:
     """Write a whole answer as a body; an error body if it failed or never ended. Note losses in `book`."""
-    body = write_typed(outcome, context, book)
+    body = write_typed(outcome, context, book) if context.edits is None else None
     if body is None:
         error = _why_failed(outcome)
         if error is not None:
@@ -350,6 +350,7 @@ def _write_message(outcome: Outcome, context: EncodeContext, book: LossBook) -> 
         "usage": usage_in_full(outcome.usage),
         **own_fields("messages", outcome.started_extra),
         **own_fields("messages", outcome.completed_extra),
+        **({} if context.edits is None else {"context_management": context.edits}),
     }
     return dumps_document(message)
 

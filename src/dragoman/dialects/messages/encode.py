@@ -635,9 +635,10 @@ class MessagesEncoder:
         delta = stop_fields(reason, finished.stop_sequence, finished.extra, self._book)
         usage = usage_at_end(self._usage, self._first_usage)
         before = [self._begun(), *(self._held or ())]
+        edits = {} if self._context.edits is None else {"context_management": self._context.edits}
         ending = write_event(
             "message_delta",
-            {"delta": delta, "usage": usage, **own_fields("messages", event.extra)},
+            {"delta": delta, "usage": usage, **own_fields("messages", event.extra), **edits},
         ) + write_event("message_stop", self._stop_extra)
         self._end("completed", ending, partial(_error_event, self._context.request_id))
         return b"".join([*before, ending])

@@ -45,10 +45,17 @@ from dragoman.core.request_settings import (
 )
 from dragoman.core.schemas import SchemaRules, fix_schema
 from dragoman.dialects.codec import EncodedRequest, Target
+from dragoman.dialects.messages.compaction import compaction_betas
+from dragoman.dialects.messages.context_management import (
+    EDITS_FIELD,
+    read_compact_at,
+    write_compact_edit,
+)
 from dragoman.dialects.messages.losses import DEFAULT_TARGET, LOSSES, note_foreign
 from dragoman.dialects.messages.render import Block
 from dragoman.dialects.messages.tools import (
     allowed_tools,
+    find_loaded,
     read_added,
     read_choice,
     read_parallel,
@@ -64,7 +71,7 @@ from dragoman.dialects.messages.turns import (
     lacks_thinking,
     read_turns,
 )
-from dragoman.dialects.messages.wire import MAPPED_FIELDS, THINKING_TYPES
+from dragoman.dialects.messages.wire import DEFERRED_BETA, MAPPED_FIELDS, THINKING_TYPES
 from dragoman.errors import RequestRefused
 from dragoman.model.outcome import LossAction, Repair
 from dragoman.model.parts import Call, Extra
@@ -316,6 +323,8 @@ def _read_fields(fields: Fields) -> Request:
         if unknown:
             rest[key] = raw(unknown)
     extra = present(rest)
+    if EDITS_FIELD in extra:
+        settings["compact_at"] = read_compact_at(extra[EDITS_FIELD])
     turns = read_turns(fields)
     added = read_added(filter(is_native_system, turns))
     if added:
@@ -336,7 +345,9 @@ def encode_request(
     book = LossBook(LOSSES, policy)
     own = dict(own_fields("messages", request.extra))
     if not own:
-        note_request_fields(book, request.extra)
+        edit = write_compact_edit(request, target)
+        note_request_fields(book, request.extra, edit)
+        own |= edit
     note_namespaces(book, request.namespaces, note_foreign)
     continues = _continues(own)
     paired, pairing = pair_results(request.turns, continues=continues)
@@ -344,15 +355,16 @@ def encode_request(
     calls = [part for turn in turns for part in turn.parts if isinstance(part, Call)]
     used = [(call.namespace, call.name) for call in calls if call.executor == "client"]
     names = NameMap.build(request.tools, used, target.names)
+    loaded = find_loaded(request.tools, turns, target)
     conversation = MessageListWriter(
-        RequestBlockWriter(names, target, book, request.tools),
+        RequestBlockWriter(names, target, book, request.tools, loaded),
         book,
         continues=continues,
         system_messages=target.system_messages,
     )
     conversation.take(turns)
     offered = allowed_tools(request.tools, request.tool_choice)
-    tools = write_tools(offered, names, target, book)
+    tools = write_tools(offered, names, target, book, loaded)
     choice = write_choice(
         request.tool_choice, tools.labels, names, book, parallel=request.parallel_calls
     )
@@ -376,7 +388,8 @@ def encode_request(
     note_include(request, book, given=(_ENCRYPTED,))
     body = dumps_document({**fields, **own})
     repairs = (*pairing, *merging, *conversation.repairs, *tools.repairs)
-    return EncodedRequest(body, names, book.losses, repairs)
+    betas = (*((DEFERRED_BETA,) if loaded else ()), *compaction_betas(own))
+    return EncodedRequest(body, names, book.losses, repairs, betas=betas)
 
 
 def find_repairs(request: Request) -> tuple[Repair, ...]:

@@ -4,7 +4,7 @@ A tool that came in this dialect has an `extra` of this dialect, even an empty o
 vendor unchanged. Tools of other dialects are adapted to the target.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import cast
 
 from msgspec import Struct
@@ -39,10 +39,14 @@ from dragoman.dialects.messages.render import Block
 from dragoman.dialects.messages.wire import MAPPED_FIELDS, TOOL_CHOICES, TOOL_FAMILIES
 from dragoman.errors import RequestRefused
 from dragoman.model.outcome import Repair
-from dragoman.model.parts import CallKind, Extra, Opaque
+from dragoman.model.parts import CallKind, Extra, Opaque, Result
 from dragoman.model.request import Tool, ToolChoice, ToolRef, Turn
 
 _KNOWN = MAPPED_FIELDS["tool"]
+
+Loaded = frozenset[tuple[str | None, str]]
+"""Namespaces and names of tools."""
+NONE_LOADED: Loaded = frozenset()
 
 # The version of each built-in tool that is offered to clients of other dialects: the oldest that needs no beta header.
 _BUILTINS: Mapping[CallKind, tuple[str, str]] = {
@@ -147,17 +151,50 @@ _NO_TOOLS = WrittenTools(None, frozenset(), ())
 
 
 def write_tools(
-    tools: tuple[Tool, ...], names: NameMap, target: Target, book: LossBook
+    tools: tuple[Tool, ...],
+    names: NameMap,
+    target: Target,
+    book: LossBook,
+    loaded: Loaded = NONE_LOADED,
 ) -> WrittenTools:
-    """Write the tools in their order. The result is cached for each list of tools."""
+    """Write the tools in their order, and those in `loaded` as deferred. The result is cached for each list of tools."""
     if not tools:
         return _NO_TOOLS
-    key = ("messages: written", target, names.others)
-    return written_once(tools, key, book, lambda fresh: _write_list(tools, names, target, fresh))
+    key = ("messages: written", target, names.others, loaded)
+    return written_once(
+        tools, key, book, lambda fresh: _write_list(tools, names, target, fresh, loaded)
+    )
+
+
+def find_loaded(tools: Sequence[Tool], turns: Iterable[Turn], target: Target) -> Loaded:
+    """Return the tools of another dialect that searches have loaded, for an upstream to which they can be written as such.
+
+    The vendor refuses a request in which every tool is deferred.
+    """
+    if not target.deferred_tools:
+        return NONE_LOADED
+    found = {
+        key
+        for turn in turns
+        for part in turn.parts
+        if isinstance(part, Result) and part.kind == "tool_search" and part.executor == "client"
+        for piece in part.content
+        if isinstance(piece, Opaque) and piece.dialect != "messages"
+        for key in piece.tools
+    }
+    loaded: set[tuple[str | None, str]] = set()
+    has_plain = False
+    for tool in tools:
+        if tool.place == "input" and (tool.namespace or None, tool.name) in found:
+            loaded.add((tool.namespace or None, tool.name))
+        else:
+            has_plain = True
+    declared = {(tool.namespace or None, tool.name) for tool in tools if tool.place == "request"}
+    return frozenset(loaded - declared) if has_plain else NONE_LOADED
 
 
 def _write_list(
-    tools: tuple[Tool, ...], names: NameMap, target: Target, book: LossBook
+    tools: tuple[Tool, ...], names: NameMap, target: Target, book: LossBook, loaded: Loaded
 ) -> WrittenTools:
     """Write the tools without duplicates: the vendor refuses a name that comes twice."""
     written: dict[str, Block] = {}
@@ -169,6 +206,8 @@ def _write_list(
         block = _write_tool(tool, names, target, book, where)
         if block is None:
             continue
+        if loaded and (tool.namespace or None, tool.name) in loaded:
+            block["defer_loading"] = True
         label = _label(block)
         if label in written:
             repairs.append(Repair("duplicate_tool", where, label))
@@ -243,6 +282,9 @@ def _write_tool(
     own = own_fields("messages", tool.extra)
     is_own = _is_own(tool)
     if is_own and tool.variant is not None:
+        if tool.kind == "tool_search" and target.deferred_tools is False:
+            book.note("builtin_tool", where, tool.variant)
+            return None
         return dict(own)
     if tool.kind not in ("function", "custom") and tool.schema is None:
         return _write_builtin(tool, target, book, where)
@@ -261,7 +303,7 @@ def _write_tool(
     block["input_schema"] = schema
     if strict is not None:
         block["strict"] = strict
-    if is_own and tool.deferred is not None:
+    if is_own and tool.deferred is not None and target.deferred_tools is not False:
         block["defer_loading"] = tool.deferred
     if tool.cache is not None:
         block["cache_control"] = tool.cache

@@ -70,6 +70,7 @@ from dragoman.model.outcome import Repair
 from dragoman.model.parts import (
     Annotation,
     Call,
+    Dialect,
     Extra,
     Media,
     Opaque,
@@ -325,12 +326,22 @@ class RequestBlockWriter:
     """Writes the parts of one request."""
 
     def __init__(
-        self, names: NameMap, target: Target, book: LossBook, tools: tuple[Tool, ...] = ()
+        self,
+        names: NameMap,
+        target: Target,
+        book: LossBook,
+        tools: tuple[Tool, ...] = (),
+        referred: frozenset[tuple[str | None, str]] = frozenset(),
     ) -> None:
+        """`referred`: tools of another dialect that are declared as deferred, so that results refer to them."""
         self._names = names
         self._target = target
         self._book = book
-        self._loaded = LoadedTools(tools, names, "messages", book, note_foreign)
+        self._referred = referred
+        # An upstream without deferred tools reads the result of a search as text.
+        self._is_plain = target.deferred_tools is False
+        own: Dialect | None = None if self._is_plain else "messages"
+        self._loaded = LoadedTools(tools, names, own, book, note_foreign)
 
     def write(self, part: Part, place: Place, where: str) -> list[Block]:
         """Return the blocks of a part in a message of this role. Empty text gives no block: the vendor refuses it."""
@@ -427,7 +438,8 @@ class RequestBlockWriter:
 
     def _call(self, call: Call, where: str) -> list[Block]:
         if call.executor != "client":
-            if call.extra is None or call.extra.dialect != "messages":
+            is_own = call.extra is not None and call.extra.dialect == "messages"
+            if not is_own or (self._is_plain and call.kind == "tool_search"):
                 self._book.note("provider_call", where, call.kind)
                 return []
             block = block_from_part(call, self._book, where)
@@ -452,7 +464,8 @@ class RequestBlockWriter:
     def _result(self, result: Result, place: Place, where: str) -> list[Block]:
         if result.executor != "client":
             is_own = result.extra is not None and result.extra.dialect == "messages"
-            if not is_own or place != "assistant":
+            is_search = self._is_plain and result.kind == "tool_search"
+            if not is_own or is_search or place != "assistant":
                 self._book.note("provider_result", where, result.kind)
                 return []
             written = block_from_part(result, self._book, where)
@@ -470,12 +483,30 @@ class RequestBlockWriter:
         return [{**block, **own_fields("messages", result.extra)}]
 
     def _result_content(self, result: Result, where: str) -> str | list[Block]:
+        if self._referred:
+            references = self._references(result)
+            if references is not None:
+                return references
         blocks: list[Block] = []
         for index, part in enumerate(self._loaded.described(result, where)):
             blocks.extend(self.write(part, "user", f"{where}.content[{index}]"))
         if len(blocks) == 1 and blocks[0].keys() == {"type", "text"}:
             return str(blocks[0]["text"])
         return blocks
+
+    def _references(self, result: Result) -> list[Block] | None:
+        """References in place of the definitions in a result; None if it contains anything else."""
+        keys: list[tuple[str | None, str]] = []
+        for part in result.content:
+            if not isinstance(part, Opaque) or not part.tools or part.dialect == "messages":
+                return None
+            keys += part.tools
+        if not keys or not self._referred.issuperset(keys):
+            return None
+        return [
+            {"type": "tool_reference", "tool_name": self._names.wire(name, space)}
+            for space, name in dict.fromkeys(keys)
+        ]
 
     def _media(self, media: Media, place: Place, where: str) -> list[Block]:
         if place != "user":
@@ -701,7 +732,10 @@ class MessageListWriter:
                 self._repair("empty_turn", message.where, "a user turn without content")
                 message.blocks = [{"type": "text", "text": PLACEHOLDER}]
         first = next((each for each in self._messages if each.role != "system"), None)
-        if (first is None or first.role == "assistant") and not self._continues:
+        # A compaction stands in place of everything before it, also of the user's first message.
+        is_compacted = first is not None and first.types()[:1] == ["compaction"]
+        is_assistant = first is None or (first.role == "assistant" and not is_compacted)
+        if is_assistant and not self._continues:
             self._repair("user_first", "messages", "the conversation does not begin with the user")
             opening = _Message("user", "messages")
             opening.blocks = [{"type": "text", "text": PLACEHOLDER}]

@@ -184,6 +184,13 @@ TOOL_FAMILIES: Mapping[str, CallKind] = {
 }
 """Prefixes of the types of built-in tools; a tool of an unknown type is of kind `other`."""
 
+COMPACTION_BETA = "compact-2026-09-04"
+CONTEXT_BETA = "compact-2026-01-12"
+"""The betas of `compaction`, and of the edit that compacts."""
+
+DEFERRED_BETA = "advanced-tool-use-2025-11-20"
+"""The beta of deferred tools, which version 2023-06-01 of the API requires."""
+
 TOOL_CHOICES = frozenset({"auto", "any", "tool", "none"})
 THINKING_TYPES = frozenset({"enabled", "disabled", "adaptive", "between_tools"})
 

@@ -6,7 +6,8 @@ from dragoman.dialects.responses.compaction import (
     compaction_item,
     is_compaction,
     is_trigger,
-    summary_of_item,
+    native_item,
+    unpack_item,
 )
 from dragoman.dialects.responses.conversations import conversation_of, with_conversation
 from dragoman.dialects.responses.decode import ResponsesReader, read_body
@@ -77,6 +78,7 @@ __all__ = (
     "lane_member",
     "lane_of",
     "list_items",
+    "native_item",
     "queue_response",
     "read_body",
     "read_body_end",
@@ -86,8 +88,8 @@ __all__ = (
     "read_submitted",
     "read_typed",
     "sequence_number",
-    "summary_of_item",
     "terminal_event",
+    "unpack_item",
     "with_conversation",
     "without_background",
     "write_body",

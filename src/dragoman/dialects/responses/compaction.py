@@ -7,13 +7,15 @@ replaces what it summarises in the client's next requests. `gateway/compaction.p
 from collections.abc import Callable, Sequence
 
 from dragoman._json import Raw, dumps
-from dragoman.core.fields import read_object, read_text
-from dragoman.core.summaries import pack_summary, unpack_summary
+from dragoman.core.fields import read_int, read_object, read_objects, read_text
+from dragoman.core.summaries import Packed, pack_summary, unpack_summary
+from dragoman.dialects.codec import Target
 from dragoman.dialects.responses.content import media_fields
 from dragoman.model.parts import Media, Opaque, Part, Text
-from dragoman.model.request import Turn
+from dragoman.model.request import Request, Turn
 
 TRIGGER = "compaction_trigger"
+CONTEXT_FIELD = "context_management"
 COMPACTIONS = frozenset({"compaction", "compaction_summary"})
 """The types of the item that contains a summary: the second is an older name."""
 
@@ -33,14 +35,20 @@ def is_compaction(part: Part) -> bool:
     return isinstance(part, Opaque) and part.type in COMPACTIONS and part.dialect == "responses"
 
 
-def compaction_item(summary: str, item_id: str) -> Opaque:
+def compaction_item(packed: Packed, item_id: str) -> Opaque:
     """Return the item that contains a summary."""
-    fields = {"id": item_id, "type": "compaction", "encrypted_content": pack_summary(summary)}
+    fields = {"id": item_id, "type": "compaction", "encrypted_content": pack_summary(packed)}
     return Opaque(dialect="responses", type="compaction", raw=Raw(dumps(fields)), item_id=item_id)
 
 
-def summary_of_item(item: Opaque) -> str | None:
-    """Return the summary in a compaction item; None if another provider made the item.
+def native_item(raw: Raw) -> Opaque:
+    """Return a provider's own compaction item."""
+    item_id = read_text(read_object(raw).get("id")) or None
+    return Opaque(dialect="responses", type="compaction", raw=raw, item_id=item_id)
+
+
+def unpack_item(item: Opaque) -> Packed | None:
+    """Return what a compaction item contains; None if another provider made the item.
 
     Raises:
         RequestRefused: a gateway made the item, and its content was damaged since.
@@ -72,3 +80,19 @@ def _content(part: Part) -> list[object]:
             return [] if fields is None else [fields]
         case _:
             return []
+
+
+def read_compact_at(value: Raw) -> int | None:
+    """Return the tokens at which the provider should compact, from `context_management`; None if it says anything else."""
+    entries = read_objects(value)
+    if len(entries) != 1 or read_text(entries[0].get("type")) != "compaction":
+        return None
+    return read_int(entries[0].get("compact_threshold"))
+
+
+def write_context(request: Request, target: Target) -> dict[str, Raw]:
+    """Return the field that asks the provider to compact, for a request of another dialect; empty if it does not ask for that."""
+    if request.compact_at is None or not target.compacts:
+        return {}
+    entry = {"type": "compaction", "compact_threshold": request.compact_at}
+    return {CONTEXT_FIELD: Raw(dumps([entry]))}

@@ -369,7 +369,7 @@ class _CallStream:
         self.place: JsonObject = {"item_id": self._id, "output_index": self._index}
         kind = InputDelta if self._family is not None and is_streamed(header, spec) else None
         self.template = DeltaTemplate(part, kind, f"{self._family}.delta", self.place)
-        self.is_hosted = header.executor == "gateway"
+        self.is_hosted = header.executor == "gateway" and spec.kind == "mcp"
         self._has_input = False
 
     def write_input(self, fields: Fields) -> bytes:

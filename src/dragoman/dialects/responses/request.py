@@ -43,10 +43,13 @@ from dragoman.core.request_settings import (
 )
 from dragoman.core.seals import split_family
 from dragoman.dialects.codec import EncodedRequest, Target
+from dragoman.dialects.responses.compaction import CONTEXT_FIELD, read_compact_at, write_context
 from dragoman.dialects.responses.item_writer import JsonObject
 from dragoman.dialects.responses.losses import DEFAULT_TARGET, LOSSES, note_foreign
 from dragoman.dialects.responses.tools import (
     DeclaredTools,
+    declare_later,
+    declare_plainly,
     echo_choice,
     echo_tools,
     read_choice,
@@ -333,6 +336,8 @@ def _read_fields(fields: Fields) -> Request:
     if instructions is not None:
         turns = (Turn(role="system", parts=(Text(text=instructions),), head=True), *turns)
     _check_required(fields, settings)
+    if CONTEXT_FIELD in rest:
+        settings["compact_at"] = read_compact_at(rest[CONTEXT_FIELD])
     return make_request(
         turns=turns,
         # If nothing is added, keep the same list: it may be a cached one.
@@ -464,18 +469,27 @@ def encode_request(
     book = LossBook(LOSSES, policy)
     is_native = request.extra is not None and request.extra.dialect == "responses"
     shared: Fields = {}
+    compacting: Fields = {}
+    if not is_native:
+        compacting = write_context(request, target)
     if not is_native and request.extra is not None and request.extra.fields:
         shared = _shared_fields(request.extra)
         note_request_fields(book, request.extra, shared)
+    offered = request.tools
+    if is_native and target.deferred_tools is False:
+        request = declare_plainly(request, book)
     turns, repairs = _pair_turns(request)
-    names = NameMap.build(request.tools, _used(turns), target.names, flatten=False)
+    names = NameMap.build(offered, _used(turns), target.names, flatten=False)
     body: JsonObject = {"model": request.model}
     instructions = instructions_of(turns, book)
     if instructions is not None:
         body["instructions"] = instructions
-    body["input"] = InputItemWriter(names, target, book, request.tools, is_native=is_native).write(
-        turns
-    )
+    later: dict[tuple[str | None, str], JsonObject] = {}
+    if target.deferred_tools and not is_native:
+        request, later = declare_later(request, names, target, book)
+    body["input"] = InputItemWriter(
+        names, target, book, offered, is_native=is_native, later=later
+    ).write(turns)
     tools = write_tools(request, names, target, book, is_native=is_native)
     if tools is not None:
         body["tools"] = tools
@@ -485,6 +499,7 @@ def encode_request(
     body |= _write_settings(request, own, book, is_native=is_native)
     _note_absent(request, book)
     body |= shared
+    body |= compacting
     if own:
         body |= {key: own[key] for key in own if key not in body and key != "text"}
     return EncodedRequest(dumps(body), names, book.losses, repairs, request.stop)

@@ -9,6 +9,7 @@ from sys import maxsize
 from typing import Literal, assert_never
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dragoman._json import Raw, dumps, dumps_document
 from dragoman.core.aliases import NameLimits, NameMap
@@ -35,7 +36,7 @@ from dragoman.dialects.codec import Target
 from dragoman.dialects.responses.item_writer import JsonObject
 from dragoman.dialects.responses.losses import LOSSES, note_foreign
 from dragoman.dialects.responses.wire import NATIVE_TOOLS, TOOL_KINDS
-from dragoman.model.parts import Extra
+from dragoman.model.parts import Call, Extra, Opaque, Result
 from dragoman.model.request import (
     ChoiceMode,
     Grammar,
@@ -44,6 +45,7 @@ from dragoman.model.request import (
     Tool,
     ToolChoice,
     ToolRef,
+    Turn,
 )
 
 _FUNCTION_FIELDS = frozenset(
@@ -286,6 +288,95 @@ def echo_tools(request: Request, most: int) -> Raw | None:
         return Raw(dumps(written))
 
     return write() if request.namespaces else made_of(request.tools, "responses: echo", write)
+
+
+def define_tools(tools: Sequence[Tool], namespaces: Sequence[Namespace]) -> list[object]:
+    """Return the definitions of these tools, as the result of a search contains them. Namespaces without one are left out."""
+    names = {tool.namespace for tool in tools}
+    groups = tuple([replace(each, place="request") for each in namespaces if each.name in names])
+    found = Request(
+        tools=tuple([replace(tool, place="request") for tool in tools]), namespaces=groups
+    )
+    book = LossBook(LOSSES, may_refuse=False)
+    return _write_list(found, lambda tool, _where: _echo(tool), book, is_native=True)
+
+
+def declare_later(
+    request: Request, names: NameMap, target: Target, book: LossBook
+) -> tuple[Request, dict[tuple[str | None, str], JsonObject]]:
+    """Return a request of another dialect without the tools that a search has loaded, and the definitions of those tools.
+
+    An upstream with deferred tools reads the definitions where the search loaded them, so that the tools before the conversation,
+    and with them the cached beginning of the prompt, stay the same.
+    """
+    found = {
+        key
+        for turn in request.turns
+        for part in turn.parts
+        if isinstance(part, Result) and part.executor == "client"
+        for piece in part.content
+        if isinstance(piece, Opaque)
+        for key in piece.tools
+    }
+    writer = _Writer(names, target, book, is_native=False)
+    later: dict[tuple[str | None, str], JsonObject] = {}
+    others: list[Tool] = []
+    for number, tool in enumerate(request.tools):
+        key = (tool.namespace or None, tool.name)
+        is_loaded = tool.deferred is True and key in found and tool.kind in ("function", "custom")
+        written = writer.write(tool, f"tools[{number}]") if is_loaded else None
+        if written is None:
+            others.append(tool)
+        else:
+            later.setdefault(key, written)
+    return (replace(request, tools=tuple(others)) if later else request), later
+
+
+def declare_plainly(request: Request, book: LossBook) -> Request:
+    """Return a request of this dialect for an upstream without deferred tools.
+
+    All its tools are declared outside the conversation. A search that the client runs is a function; a search that the provider
+    would run is left out.
+    """
+    tools: dict[tuple[str | None, str], Tool] = {}
+    for number, tool in enumerate(request.tools):
+        if tool.kind == "tool_search" and tool.schema is None:
+            book.note("builtin_tool", f"tools[{number}]", tool.variant or tool.kind)
+            continue
+        plain = replace(tool, place="request", deferred=None)
+        if tool.kind == "tool_search":
+            plain = replace(plain, kind="function", variant=None, extra=None)
+        tools.setdefault((tool.namespace, tool.name), plain)
+    groups: dict[str, Namespace] = {}
+    for group in request.namespaces:
+        groups.setdefault(group.name, replace(group, place="request"))
+    choice = request.tool_choice
+    if choice is not None and choice.tool is not None and choice.tool.kind == "tool_search":
+        choice = replace(choice, tool=ToolRef(choice.tool.name), extra=None)
+    return replace(
+        request,
+        tools=tuple(tools.values()),
+        namespaces=tuple(groups.values()),
+        turns=tuple([_with_function_calls(turn) for turn in request.turns]),
+        tool_choice=choice,
+    )
+
+
+def _with_function_calls(turn: Turn) -> Turn:
+    """Return the turn with function calls in place of the client's searches for tools."""
+    if not any(
+        isinstance(part, (Call, Result)) and part.kind == "tool_search" for part in turn.parts
+    ):
+        return turn
+    parts = [
+        replace(part, kind="function", item_id=None, extra=None)
+        if isinstance(part, (Call, Result))
+        and part.kind == "tool_search"
+        and part.executor == "client"
+        else part
+        for part in turn.parts
+    ]
+    return replace(turn, parts=tuple(parts))
 
 
 def _weight(tool: Tool) -> int:

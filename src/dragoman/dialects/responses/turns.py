@@ -68,6 +68,7 @@ from dragoman.errors import MalformedJson, RequestRefused
 from dragoman.model.parts import (
     Call,
     CallKind,
+    Dialect,
     Extra,
     Media,
     Opaque,
@@ -106,9 +107,15 @@ class InputItemWriter:
         tools: tuple[Tool, ...] = (),
         *,
         is_native: bool = False,
+        later: Mapping[tuple[str | None, str], JsonObject] | None = None,
     ) -> None:
+        """`later`: definitions of tools, by namespace and name, that follow the result that loads them."""
         self._is_native = is_native
-        self._loaded = LoadedTools(tools, names, "responses", book, note_foreign)
+        self._later = dict(later or {})
+        # An upstream without deferred tools reads the result of a search as text.
+        own: Dialect | None = None if target.deferred_tools is False else "responses"
+        self._loaded = LoadedTools(tools, names, own, book, note_foreign)
+        self._is_plain = own is None
         self._names = names
         self._ids = target.ids
         self._book = book
@@ -122,9 +129,25 @@ class InputItemWriter:
                 text = bare_text(turn)
                 if text is None:
                     self._write_turn(turn, f"turns[{number}]", out)
+                    if self._later:
+                        self._declare(turn, out)
                 else:
                     out.append({"type": "message", "role": turn.role, "content": text})
         return out
+
+    def _declare(self, turn: Turn, out: list[object]) -> None:
+        """Declare the tools that the results of a turn load, each once."""
+        keys = [
+            key
+            for part in turn.parts
+            if isinstance(part, Result)
+            for piece in part.content
+            if isinstance(piece, Opaque)
+            for key in piece.tools
+        ]
+        tools = [self._later.pop(key) for key in dict.fromkeys(keys) if key in self._later]
+        if tools:
+            out.append({"type": "additional_tools", "role": "developer", "tools": tools})
 
     def _inspect(self, turn: Turn, where: str) -> None:
         note_foreign(self._book, turn.extra, where)
@@ -274,7 +297,8 @@ class InputItemWriter:
 
     def _call(self, part: Call, turn: Turn, where: str) -> JsonObject | None:
         spec = call_spec(part, is_native=self._is_native)
-        if spec is None or not self._is_ours(part, spec.type):
+        is_search = self._is_plain and part.kind == "tool_search"
+        if spec is None or is_search or not self._is_ours(part, spec.type):
             # Only the provider that made a provider call accepts it on replay.
             self._book.note("provider_call", where, part.name)
             return None
@@ -302,7 +326,8 @@ class InputItemWriter:
     def _result(self, part: Result, turn: Turn, where: str) -> JsonObject | None:
         kind = self._written.get(part.call_id, part.kind)
         spec = RESULT_OF_KIND.get(kind) or result_spec(part)
-        if spec is None or not self._is_ours(part, spec.type):
+        is_search = self._is_plain and part.kind == "tool_search"
+        if spec is None or is_search or not self._is_ours(part, spec.type):
             self._book.note("provider_result", where, part.kind)
             return None
         alias = alias_id(part.call_id, self._ids) if part.call_id else ""

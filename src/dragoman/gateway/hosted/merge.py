@@ -65,12 +65,14 @@ class MergeRules(Struct, frozen=True, kw_only=True):
 
     whose: returns the hosted tool of a call, or None for a tool of the client. mint: returns an id for an item.
     breaks: separates texts of different turns with an empty line.
+    searched: returns the parts that show a search for tools and its result to the client; none for any other call.
     """
 
     style: Style
     whose: Callable[[Call], ServerTool | None]
     mint: Callable[[], str]
     breaks: bool = False
+    searched: Callable[[Call, Result], Sequence[Part]] | None = None
 
 
 class HostedCall(Struct, frozen=True):
@@ -306,6 +308,9 @@ class AnswerMerger:
         self.calls.append(HostedCall(tool.server, tool.tool, settled.how))
         if hosted.item is not None:
             return self._end_item(hosted, hosted.item, settled.result)
+        if self._rules.searched is not None and not tool.server:
+            parts = self._rules.searched(settled.call, settled.result)
+            return [event for part in parts for event in self._whole(part)]
         if self._rules.style == "note" and tool.server:
             return self._note(tool, is_error=settled.result.is_error)
         return []
@@ -321,6 +326,19 @@ class AnswerMerger:
         value = end_mcp_call(item, hosted.call.input, result)
         del self._open[hosted.number]
         return [PartEnded(hosted.number, value)]
+
+    def _whole(self, part: Part) -> list[Event]:
+        """The events of a part that is complete when it begins."""
+        number = self._count
+        self._count += 1
+        if not isinstance(part, Call):
+            return [PartStarted(number, part), PartEnded(number, part)]
+        header = structs.replace(part, input="", status="in_progress")
+        return [
+            PartStarted(number, header),
+            InputDelta(number, part.input),
+            PartEnded(number, part),
+        ]
 
     def _note(self, tool: ServerTool, *, is_error: bool) -> list[Event]:
         line = f"[{tool.server}: {tool.tool}{' failed' if is_error else ''}]\n"

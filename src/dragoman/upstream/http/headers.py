@@ -15,7 +15,7 @@ Error messages never contain a header value, so no key can appear in them.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from msgspec import Struct
@@ -113,6 +113,8 @@ def usual_lines(rules: HeaderRules, request: UpstreamRequest) -> str | None:
         version = client.get("anthropic-version")
         if version not in (None, rules.fixed["anthropic-version"]) or "anthropic-beta" in client:
             return None
+        if request.betas:
+            return None
     elif rules.dialect == "responses":
         names = "\n".join(client)
         if len(names) > _LONGEST_NAMES or _is_perhaps_codex(names):
@@ -135,7 +137,7 @@ def request_headers(rules: HeaderRules, request: UpstreamRequest) -> dict[str, s
     if rules.passes_client_key and request.client_key is not None:
         _add_client_key(headers, rules, request)
     if rules.dialect == "messages":
-        _add_anthropic(headers, rules, request.headers)
+        _add_anthropic(headers, rules, request.headers, request.betas)
     elif rules.dialect == "responses":
         for name, value in request.headers.items():
             if _is_codex(name) and name not in headers:
@@ -197,14 +199,20 @@ def _add_client_key(headers: dict[str, str], rules: HeaderRules, request: Upstre
                 headers[name] = request.headers[name]
 
 
-def _add_anthropic(headers: dict[str, str], rules: HeaderRules, client: Mapping[str, str]) -> None:
+def _add_anthropic(
+    headers: dict[str, str],
+    rules: HeaderRules,
+    client: Mapping[str, str],
+    needed: Sequence[str],
+) -> None:
     version = client.get("anthropic-version")
     if version is not None and "anthropic-version" not in rules.configured:
         headers["anthropic-version"] = version
     wanted = client.get("anthropic-beta")
-    if wanted is None:
+    if wanted is None and not needed:
         return
-    betas = [*_listed(rules.configured.get("anthropic-beta", "")), *_listed(wanted)]
+    configured = _listed(rules.configured.get("anthropic-beta", ""))
+    betas = [*configured, *_listed(wanted or ""), *needed]
     kept = [beta for beta in dict.fromkeys(betas) if not beta.startswith(_THREADS)]
     if kept:
         headers["anthropic-beta"] = ",".join(kept)

@@ -3,9 +3,7 @@
 import pytest
 
 from dragoman._json import Raw
-from dragoman.model.parts import Call, Media, Opaque, Part, Reasoning, Refusal, Result, Text
-from dragoman.model.request import Grammar, Request, ResponseFormat, Tool, Turn
-from dragoman.server.count_tokens import (
+from dragoman.core.token_estimate import (
     TOKENS_FOR_TOOLS,
     TOKENS_PER_CALL,
     TOKENS_PER_IMAGE,
@@ -13,6 +11,8 @@ from dragoman.server.count_tokens import (
     TOKENS_PER_TURN,
     estimate_tokens,
 )
+from dragoman.model.parts import Call, Media, Opaque, Part, Reasoning, Refusal, Result, Text
+from dragoman.model.request import Grammar, Request, ResponseFormat, Tool, Turn
 
 
 def asked(*parts: Part) -> int:
