@@ -95,6 +95,8 @@ class Target(Struct, frozen=True, kw_only=True, cache_hash=True):
     builtin: the kinds of provider-run tools this upstream has. strict: whether it supports strict functions.
     user_first: whether a conversation must open with a user turn (some Chat servers answer 400 otherwise).
     system_messages: Messages only: whether the upstream accepts system messages inside the conversation.
+    cache: whether the encoder helps the upstream to cache prompts: in Messages it adds cache breakpoints, in Chat and Responses a
+        cache key from the client's session. cache_ttl: how long breakpoints last; cached_tools: whether a tool may have one.
     """
 
     dialect: Dialect
@@ -107,6 +109,9 @@ class Target(Struct, frozen=True, kw_only=True, cache_hash=True):
     strict: bool = True
     user_first: bool = False
     system_messages: bool = True
+    cache: bool = False
+    cache_ttl: Literal["5m", "1h"] = "5m"
+    cached_tools: bool = True
 
 
 class EncodedRequest(Struct, frozen=True, gc=False):

@@ -48,7 +48,7 @@ def target(dialect: Dialect, door: Dialect = "responses", **settings: object) ->
         upstream="u",
         model="m",
         settings=upstream,
-        accepts=target_of(upstream, dialect, "m"),
+        accepts=target_of(upstream, dialect, "m", dialect),
         is_same_dialect=dialect == door,
         is_obsidian=False,
     )

@@ -15,7 +15,7 @@ LOCAL = "http://127.0.0.1:8000/v1"
 @pytest.mark.parametrize("dialect", ["chat", "responses", "messages"])
 def test_an_upstream_without_limits_has_its_dialects_target(dialect: Dialect) -> None:
     settings = UpstreamSettings(kind="chat", base_url=LOCAL)
-    assert target_of(settings, dialect, "m") is CODECS[dialect].target
+    assert target_of(settings, dialect, "m", dialect) is CODECS[dialect].target
 
 
 def test_every_limit_reaches_the_target() -> None:
@@ -32,7 +32,9 @@ def test_every_limit_reaches_the_target() -> None:
         builtin_tools=("custom",),
         user_first=True,
     )
-    target = target_of(UpstreamSettings(kind="chat", base_url=LOCAL, limits=limits), "chat", "m")
+    target = target_of(
+        UpstreamSettings(kind="chat", base_url=LOCAL, limits=limits), "chat", "m", "chat"
+    )
     assert target.names == NameLimits(pattern="[a-z]", max_length=32)
     assert target.ids == IdLimits(pattern="[a-zA-Z0-9]", max_length=9)
     assert target.schemas.drop == {"format"}
@@ -53,7 +55,9 @@ def test_the_first_glob_of_the_models_table_overrides_the_upstreams_limits() -> 
             "*": ModelLimits(default_max_tokens=3, builtin_tools=()),
         },
     )
-    big, small = (target_of(settings, "messages", model) for model in ("big-1", "small"))
+    big, small = (
+        target_of(settings, "messages", model, "messages") for model in ("big-1", "small")
+    )
     assert (big.default_max_tokens, big.ids.max_length) == (2, 20)
     assert big.builtin == CODECS["messages"].target.builtin
     assert (small.default_max_tokens, small.ids.max_length, small.builtin) == (3, 20, frozenset())
@@ -70,8 +74,8 @@ def test_the_first_glob_of_the_models_table_overrides_the_upstreams_limits() -> 
 )
 def test_openai_itself_is_given_the_newer_name_of_the_limit(base_url: str, field: str) -> None:
     settings = UpstreamSettings(kind="responses", also=("chat",), base_url=base_url)
-    assert target_of(settings, "chat", "gpt-5").max_tokens_field == field
-    assert target_of(settings, "responses", "gpt-5") is CODECS["responses"].target
+    assert target_of(settings, "chat", "gpt-5", "chat").max_tokens_field == field
+    assert target_of(settings, "responses", "gpt-5", "responses") is CODECS["responses"].target
 
 
 def test_the_operator_may_choose_the_older_name_for_openai_too() -> None:
@@ -80,7 +84,7 @@ def test_the_operator_may_choose_the_older_name_for_openai_too() -> None:
         base_url="https://api.openai.com/v1",
         limits=ModelLimits(max_tokens_field="max_tokens"),
     )
-    assert target_of(settings, "chat", "gpt-4").max_tokens_field == "max_tokens"
+    assert target_of(settings, "chat", "gpt-4", "chat").max_tokens_field == "max_tokens"
 
 
 def test_the_same_limits_give_the_same_target() -> None:
@@ -88,10 +92,10 @@ def test_the_same_limits_give_the_same_target() -> None:
         UpstreamSettings(kind="chat", base_url=LOCAL, limits=ModelLimits(max_id_length=7))
         for _ in range(2)
     )
-    assert target_of(first, "chat", "a") is target_of(second, "chat", "b")
+    assert target_of(first, "chat", "a", "chat") is target_of(second, "chat", "b", "chat")
 
 
 def test_an_unknown_kind_of_tool_is_refused() -> None:
     settings = UpstreamSettings(kind="chat", limits=ModelLimits(builtin_tools=("wings",)))
     with pytest.raises(ConfigError, match="'wings'"):
-        target_of(settings, "chat", "m")
+        target_of(settings, "chat", "m", "chat")

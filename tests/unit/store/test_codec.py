@@ -12,8 +12,20 @@ from dragoman._json import Raw
 from dragoman.core.tool_cache import CachedTools
 from dragoman.dialects.registry import codec
 from dragoman.errors import StoreDamaged
-from dragoman.model.parts import Call, Extra, Media, Opaque, Reasoning, Refusal, Result, Seal, Text
+from dragoman.model.parts import (
+    Breakpoint,
+    Call,
+    Extra,
+    Media,
+    Opaque,
+    Reasoning,
+    Refusal,
+    Result,
+    Seal,
+    Text,
+)
 from dragoman.model.request import (
+    CacheSettings,
     Grammar,
     Namespace,
     ReasoningSettings,
@@ -64,6 +76,10 @@ def tidy(value: object) -> object:
     return value
 
 
+def points() -> st.SearchStrategy[Breakpoint]:
+    return st.builds(Breakpoint, ttl=maybe(texts()), alone=st.booleans(), extra=maybe(extras()))
+
+
 def tools() -> st.SearchStrategy[Tool]:
     return st.builds(
         Tool,
@@ -73,7 +89,7 @@ def tools() -> st.SearchStrategy[Tool]:
         strict=maybe(st.booleans()),
         grammar=maybe(st.builds(Grammar, texts(), texts())),
         place=st.sampled_from(("request", "input")),
-        cache=maybe(raws()),
+        cache=maybe(points()),
         extra=maybe(extras()),
     )
 
@@ -84,7 +100,7 @@ def turns() -> st.SearchStrategy[Turn]:
         role=st.sampled_from(("user", "assistant", "tool", "system", "developer")),
         parts=st.lists(parts(), max_size=3).map(tuple),
         head=st.booleans(),
-        cache=maybe(raws()),
+        cache=maybe(points()),
         extra=maybe(extras()),
     )
 
@@ -105,6 +121,17 @@ def requests() -> st.SearchStrategy[Request]:
         stop=st.lists(texts(), max_size=2).map(tuple),
         response_format=maybe(st.builds(ResponseFormat, schema=maybe(raws()))),
         reasoning=maybe(st.builds(ReasoningSettings, effort=maybe(texts()), extra=maybe(extras()))),
+        cache=maybe(
+            st.builds(
+                CacheSettings,
+                mode=maybe(texts()),
+                ttl=maybe(texts()),
+                retention=maybe(texts()),
+                last=maybe(points()),
+                extra=maybe(extras()),
+            )
+        ),
+        session=maybe(texts()),
         metadata=maybe(raws()),
         extra=maybe(extras()),
     )

@@ -34,9 +34,15 @@ from dragoman.core.schemas import EMPTY_SCHEMA, fix_schema
 from dragoman.core.tool_cache import CachedTools, remembered, written_once
 from dragoman.dialects.codec import Target
 from dragoman.dialects.messages.blocks import added_definition
+from dragoman.dialects.messages.breakpoints import NO_CHANGE, ToolBreakpoints
 from dragoman.dialects.messages.losses import note_foreign
 from dragoman.dialects.messages.render import Block
-from dragoman.dialects.messages.wire import MAPPED_FIELDS, TOOL_CHOICES, TOOL_FAMILIES
+from dragoman.dialects.messages.wire import (
+    CACHE_CONTROL,
+    MAPPED_FIELDS,
+    TOOL_CHOICES,
+    TOOL_FAMILIES,
+)
 from dragoman.errors import RequestRefused
 from dragoman.model.outcome import Repair
 from dragoman.model.parts import CallKind, Extra, Opaque
@@ -92,7 +98,7 @@ def _read_tool(value: Raw, path: str) -> Tool:
         schema=None if not is_present(schema) else schema,
         strict=ask_bool(fields, "strict", path),
         deferred=ask_bool(fields, "defer_loading", path),
-        cache=None if not is_present(fields.get("cache_control")) else fields["cache_control"],
+        cache=CACHE_CONTROL.read(fields.get("cache_control")),
         extra=Extra("messages", without(present(fields), _KNOWN)),
     )
 
@@ -136,28 +142,42 @@ def read_parallel(fields: Fields) -> bool | None:
 
 
 class WrittenTools(Struct, frozen=True):
-    """A list of tools as it is sent; `source` is None if it is empty. `labels`: the identity of each tool, see `_label`."""
+    """A list of tools as it is sent; `source` is None if it is empty. `labels`: the identity of each tool, see `_label`.
+
+    points: how many of them have a cache breakpoint.
+    """
 
     source: Raw | None
     labels: frozenset[str]
     repairs: tuple[Repair, ...]
+    points: int = 0
 
 
 _NO_TOOLS = WrittenTools(None, frozenset(), ())
 
 
 def write_tools(
-    tools: tuple[Tool, ...], names: NameMap, target: Target, book: LossBook
+    tools: tuple[Tool, ...],
+    names: NameMap,
+    target: Target,
+    book: LossBook,
+    points: ToolBreakpoints = NO_CHANGE,
 ) -> WrittenTools:
     """Write the tools in their order. The result is cached for each list of tools."""
     if not tools:
         return _NO_TOOLS
-    key = ("messages: written", target, names.others)
-    return written_once(tools, key, book, lambda fresh: _write_list(tools, names, target, fresh))
+    key = ("messages: written", target, names.others, points)
+    return written_once(
+        tools, key, book, lambda fresh: _write_list(tools, names, target, fresh, points)
+    )
 
 
 def _write_list(
-    tools: tuple[Tool, ...], names: NameMap, target: Target, book: LossBook
+    tools: tuple[Tool, ...],
+    names: NameMap,
+    target: Target,
+    book: LossBook,
+    points: ToolBreakpoints,
 ) -> WrittenTools:
     """Write the tools without duplicates: the vendor refuses a name that comes twice."""
     written: dict[str, Block] = {}
@@ -174,8 +194,10 @@ def _write_list(
             repairs.append(Repair("duplicate_tool", where, label))
         else:
             written[label] = block
-    source = Raw(dumps_document(list(written.values()))) if written else None
-    return WrittenTools(source, frozenset(written), tuple(repairs))
+    blocks = list(written.values())
+    count = points.settle(blocks)
+    source = Raw(dumps_document(blocks)) if blocks else None
+    return WrittenTools(source, frozenset(written), tuple(repairs), count)
 
 
 def write_choice(
@@ -264,7 +286,7 @@ def _write_tool(
     if is_own and tool.deferred is not None:
         block["defer_loading"] = tool.deferred
     if tool.cache is not None:
-        block["cache_control"] = tool.cache
+        block["cache_control"] = CACHE_CONTROL.write(tool.cache)
     return {**block, **own}
 
 
@@ -277,7 +299,7 @@ def _write_builtin(tool: Tool, target: Target, book: LossBook, where: str) -> Bl
     variant, name = builtin
     block: Block = {"type": variant, "name": name}
     if tool.cache is not None:
-        block["cache_control"] = tool.cache
+        block["cache_control"] = CACHE_CONTROL.write(tool.cache)
     return block
 
 

@@ -17,7 +17,6 @@ from chat_requests import (
     foreign,
     messages,
 )
-from dragoman._json import Raw
 from dragoman.core.pairing import ERROR_MARK
 from dragoman.dialects.chat import (
     DEFAULT_TARGET,
@@ -26,6 +25,7 @@ from dragoman.dialects.chat import (
 )
 from dragoman.errors import RequestRefused
 from dragoman.model.parts import (
+    Breakpoint,
     Call,
     Media,
     Opaque,
@@ -379,7 +379,7 @@ def test_marked_results_come_back_as_they_were(content: object) -> None:
 def test_breakpoint_of_a_message_wins_over_that_of_its_last_part() -> None:  # M164
     part = {"type": "text", "text": "a", "cache_control": {"type": "other"}}
     (found,) = decode_turns({"role": "user", "content": [part], "cache_control": CACHE})
-    assert found.cache == Raw(b'{"type": "ephemeral"}')
+    assert found.cache == Breakpoint(alone=True)
     assert found.parts == (Text(text="a"),)
     call = {"id": "a", "function": {"name": "f", "arguments": "{}"}}
     kept = decode_turns({"role": "assistant", "tool_calls": [call], "cache_control": CACHE})
@@ -392,7 +392,7 @@ def test_breakpoint_on_a_tool_message_is_the_results() -> None:  # M164
     )
     (result,) = found.parts
     assert isinstance(result, Result)
-    assert result.cache == Raw(b'{"type": "ephemeral"}')
+    assert result.cache == Breakpoint(alone=True)
 
 
 def test_reasoning_is_read_wherever_it_stands() -> None:

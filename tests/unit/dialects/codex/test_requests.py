@@ -13,6 +13,7 @@ from dragoman.dialects.codex.losses import BUILTIN_NAMES
 from dragoman.errors import RequestRefused
 from dragoman.model.outcome import Loss, LossAction
 from dragoman.model.parts import (
+    Breakpoint,
     Call,
     Extra,
     Media,
@@ -40,7 +41,7 @@ Json = dict[str, Any]
 
 SCHEMA = Raw(b'{"type":"object","properties":{"x":{"type":"string"}}}')
 GET = Tool(name="get", schema=SCHEMA, description="gets")
-CACHE = Raw(b'{"type":"ephemeral"}')
+CACHE = Breakpoint(alone=True)
 PNG = Media(kind="image", media_type="image/png", data="AA==")
 
 
@@ -243,7 +244,7 @@ def test_marks_without_a_place_are_noted() -> None:
         extra=extra,
     )
     found = losses(request)
-    assert {"cache_control", "message_name", "unknown_field", "call_seal"} == set(found)
+    assert {"message_name", "unknown_field", "call_seal"} == set(found)
 
 
 def test_instructions_that_are_no_text_are_refused_or_left_out() -> None:

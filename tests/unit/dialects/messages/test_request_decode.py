@@ -10,6 +10,7 @@ from dragoman.core.aliases import IdLimits, alias_id
 from dragoman.dialects.messages import check_request, decode_request
 from dragoman.errors import RequestRefused
 from dragoman.model.parts import (
+    Breakpoint,
     Call,
     Extra,
     Media,
@@ -61,7 +62,7 @@ def test_system_text_stands_at_the_head() -> None:
     blocks = [{"type": "text", "text": "a"}, {"type": "text", "text": "b", "cache_control": cache}]
     assert decode(system=blocks).turns[0].parts == (
         Text(text="a"),
-        Text(text="b", cache=Raw(b'{"type": "ephemeral"}')),
+        Text(text="b", cache=Breakpoint(alone=True)),
     )
     assert decode(system=None).turns == ()
 
@@ -155,7 +156,7 @@ def test_results_have_text_images_errors_and_breakpoints() -> None:
     (part,) = content("user", result)
     assert isinstance(part, Result)
     assert part.is_error
-    assert part.cache == Raw(b'{"type": "ephemeral"}')
+    assert part.cache == Breakpoint(alone=True)
     assert part.extra == Extra("messages", {"toolset_name": Raw(b'"computer"')})
     text, media, opaque, other = part.content
     assert text == Text(text="no")
@@ -261,7 +262,7 @@ def test_functions_keep_their_schema_and_flags() -> None:
             description="d",
             schema=Raw(b'{"type": "object"}'),
             strict=True,
-            cache=Raw(b'{"type": "ephemeral"}'),
+            cache=Breakpoint(alone=True),
             deferred=True,
             extra=Extra("messages", {"input_examples": Raw(b"[{}]")}),
         ),
