@@ -25,7 +25,7 @@ DESCRIPTIVE = frozenset(
         *("background", "billing", "frequency_penalty", "instructions", "max_output_tokens", "max_tool_calls"),
         *("metadata", "moderation", "parallel_tool_calls", "presence_penalty", "previous_response_id", "prompt_cache_key"),
         *("prompt_cache_retention", "reasoning", "safety_identifier", "store", "temperature", "text", "tool_choice"),
-        *("tools", "top_logprobs", "top_p", "truncation", "user", "completed_at", "conversation", "prompt"),
+        *("cache_creation", "prompt_cache_options", "tools", "top_logprobs", "top_p", "truncation", "user", "completed_at", "conversation", "prompt"),
     }
 )  # fmt: skip
 

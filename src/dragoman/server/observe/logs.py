@@ -115,6 +115,10 @@ def json_line(record: RequestRecord, now: float) -> str:
         "bytes_out": record.bytes_out,
         "attempts": record.attempts,
     }
+    if record.cached_tokens is not None:
+        line["cached_tokens"] = record.cached_tokens
+    if record.cache_write_tokens is not None:
+        line["cache_write_tokens"] = record.cache_write_tokens
     if record.call_names:
         line["tool_names"] = [clean(name, MAX_NAME) for name in record.call_names]
     if record.error_kind is not None:
@@ -169,6 +173,8 @@ def console_line(record: RequestRecord, now: float) -> str:
         f"{outcome:<15} {first:>7}s {record.duration_s:7.3f}s "
         f"{_count(record.input_tokens)}→{_count(record.output_tokens)} tok"
     )
+    if record.cached_tokens:
+        line += f"  cached={record.cached_tokens}"
     if record.call_count:
         names = ",".join(_word(name) for name in record.call_names)
         line += f"  {record.call_count} call{'s' if record.call_count > 1 else ''}: {names}"

@@ -136,6 +136,14 @@ def test_json_line_reports_what_went_wrong() -> None:
     assert line["first_byte_ms"] is None
 
 
+def test_cached_tokens_are_logged_where_the_upstream_reports_them() -> None:
+    line = json.loads(written(done(cached_tokens=80, cache_write_tokens=0)))
+    assert (line["cached_tokens"], line["cache_write_tokens"]) == (80, 0)
+    assert "cached_tokens" not in json.loads(written(done()))
+    assert "tok  cached=80  " in console_line(done(cached_tokens=80), 0)
+    assert "cached" not in console_line(done(cached_tokens=0), 0)
+
+
 def test_console_line_is_one_short_line() -> None:
     line = console_line(done(), NOW)
     assert line[8:] == (
