@@ -19,6 +19,7 @@ from dragoman._json import Raw
 __all__ = (
     "CLIENT_KINDS",
     "Annotation",
+    "Breakpoint",
     "Call",
     "CallKind",
     "Dialect",

@@ -301,6 +301,7 @@ HARMLESS: dict[type[Struct], set[str]] = {
         *("connect_timeout", "first_byte_timeout", "idle_timeout", "max_connections", "always_stream"),
         *("passthrough", "name_fallback", "anthropic_version", "text_calls", "prompted_tools"),
         *("output_mode", "compaction", "count_tokens", "keeps_responses", "limits", "models", "losses"),
+        *("cache", "cache_ttl"),
     },
     McpServerSettings: {
         *("name", "allow", "deny", "start_timeout", "call_timeout", "restart", "headers"),

@@ -1,5 +1,7 @@
 """What an upstream accepts, from its dialect, its host and the operator."""
 
+from typing import Literal
+
 import pytest
 
 from dragoman.config.settings import ModelLimits, UpstreamSettings
@@ -99,3 +101,47 @@ def test_an_unknown_kind_of_tool_is_refused() -> None:
     settings = UpstreamSettings(kind="chat", limits=ModelLimits(builtin_tools=("wings",)))
     with pytest.raises(ConfigError, match="'wings'"):
         target_of(settings, "chat", "m", "chat")
+
+
+HOSTS = {
+    "anthropic": "https://api.anthropic.com",
+    "openai": "https://api.openai.com/v1",
+    "other": LOCAL,
+}
+
+
+@pytest.mark.parametrize(
+    ("host", "dialect", "client", "cache", "expected"),
+    [
+        ("anthropic", "messages", "chat", None, True),
+        ("other", "messages", "responses", None, True),
+        ("other", "messages", "chat", "off", False),
+        ("anthropic", "messages", "messages", None, False),
+        ("anthropic", "messages", "messages", "auto", False),
+        ("anthropic", "messages", "messages", "always", True),
+        ("openai", "chat", "messages", None, True),
+        ("other", "chat", "messages", None, False),
+        ("other", "chat", "messages", "auto", True),
+        ("other", "responses", "messages", None, True),
+        ("other", "responses", "messages", "off", False),
+        ("openai", "chat", "chat", "always", False),
+    ],
+)
+def test_an_upstream_is_helped_to_cache_where_its_client_cannot_do_it(
+    host: str,
+    dialect: Dialect,
+    client: Dialect,
+    cache: Literal["auto", "always", "off"] | None,
+    expected: bool,
+) -> None:
+    settings = UpstreamSettings(kind="chat", base_url=HOSTS[host], cache=cache)
+    target = target_of(settings, dialect, "m", client)
+    assert target.cache is expected
+    if expected:
+        assert target.cached_tools is (host == "anthropic")
+
+
+def test_how_long_breakpoints_last_reaches_the_target() -> None:
+    settings = UpstreamSettings(kind="messages", base_url=LOCAL, cache="off", cache_ttl="1h")
+    target = target_of(settings, "messages", "m", "chat")
+    assert (target.cache, target.cache_ttl) == (False, "1h")

@@ -239,6 +239,15 @@ def test_fields_of_a_later_version_are_left_out() -> None:
     assert unpack_request(data) == Request(model="m", tools=(Tool(name="f", schema=Raw(b"{}")),))
 
 
+def test_breakpoints_of_an_earlier_version_keep_their_time() -> None:
+    cache = b'{"type":"ephemeral","ttl":"1h"}'
+    data = (
+        b'\x00{"turns":[{"role":"user","parts":[{"part":"text","text":"a","cache":%b}]}]}' % cache
+    )
+    text = Text(text="a", cache=Breakpoint(ttl="1h"))
+    assert unpack_request(data) == Request(turns=(Turn(role="user", parts=(text,)),))
+
+
 def test_union_of_plain_types_is_read_by_msgspec_alone() -> None:
     assert reader(cast("type[int | str]", int | str))(b'"a"') == "a"
 

@@ -35,9 +35,12 @@ from dragoman.model.parts import (
     Text,
 )
 from dragoman.model.request import (
+    CacheSettings,
     Grammar,
+    Request,
     ToolChoice,
     ToolRef,
+    Turn,
 )
 
 EMPTY: dict[str, object] = {}
@@ -613,3 +616,29 @@ def test_flat_grammar_is_understood() -> None:
         "custom": {"name": "x", "format": {"type": "grammar", "definition": "d"}},
     }
     assert decode(tools=[tool]).tools[0].grammar == Grammar("lark", "d")
+
+
+def test_the_settings_of_the_cache_are_the_requests() -> None:
+    stated = {"prompt_cache_options": {"mode": "explicit"}, "prompt_cache_retention": "24h"}
+    request = decode(**stated)
+    assert request.cache == CacheSettings(mode="explicit", retention="24h")
+    assert {name: encode(request)[name] for name in stated} == stated
+
+
+def test_of_two_breakpoints_on_one_part_both_survive() -> None:
+    part = {
+        "type": "text",
+        "text": "a",
+        "cache_control": CACHE,
+        "prompt_cache_breakpoint": {"mode": "explicit"},
+    }
+    request = decode(messages=[{"role": "user", "content": [part]}])
+    assert encode(request)["messages"][0]["content"] == [part]
+
+
+def test_a_session_is_a_key_only_where_the_target_wants_one_and_the_client_states_none() -> None:
+    helped = replace(DEFAULT_TARGET, cache=True)
+    request = Request(model="m", turns=(Turn(role="user", parts=(Text(text="a"),)),), session="s")
+    assert "prompt_cache_key" not in encode(request)
+    assert encode(request, helped)["prompt_cache_key"] == "s"
+    assert encode(replace(request, cache_key="k"), helped)["prompt_cache_key"] == "k"

@@ -26,6 +26,7 @@ from dragoman.model.parts import (
     Text,
 )
 from dragoman.model.request import (
+    CacheSettings,
     Grammar,
     ReasoningSettings,
     Request,
@@ -413,3 +414,10 @@ def test_table_is_sorted_and_says_what_happens() -> None:
     own = [code for code in LOSSES if code not in REQUEST_LOSSES]
     assert own == sorted(own)
     assert all(rule.meaning for rule in LOSSES.values())
+
+
+def test_settings_of_the_cache_are_noted() -> None:
+    stated = CacheSettings(mode="explicit", retention="24h")
+    assert losses(said(USER, cache=stated)) == ["cache_settings", "cache_settings"]
+    last = CacheSettings(last=Breakpoint(alone=True))
+    assert losses(said(USER, cache=last)) == []  # Codex caches by itself

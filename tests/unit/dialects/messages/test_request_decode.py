@@ -22,6 +22,7 @@ from dragoman.model.parts import (
     Text,
 )
 from dragoman.model.request import (
+    CacheSettings,
     ReasoningSettings,
     Request,
     ResponseFormat,
@@ -531,3 +532,38 @@ def test_a_request_without_a_limit_or_a_message_can_be_counted_and_not_answered(
 
 def test_a_limit_of_zero_fills_the_cache_and_is_no_missing_limit() -> None:
     check_request(decode(messages=[{"role": "user", "content": "a"}], max_tokens=0))
+
+
+# --- the cache ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("user", "session"),
+    [
+        ('{"device_id":"d","account_uuid":"","session_id":"36b0-8826"}', "36b0-8826"),
+        ("user_0a1b_account__session_36b0-8826", "36b0-8826"),
+        ("user_0a1b_account_9c_session_36b0-8826", "36b0-8826"),
+        ('{"session_id":""}', None),
+        ('{"session_id":7}', None),
+        ('{"device_id":"d"}', None),
+        ('{"session_id":"' + "x" * 65 + '"}', None),
+        ("{broken", None),
+        ("ann", None),
+        ("user_0a1b_account__session_", None),
+        ("user_x_session_a b", None),
+    ],
+)
+def test_a_session_is_read_from_the_user_ids_of_claude_code(user: str, session: str | None) -> None:
+    request = decode(metadata={"user_id": user})
+    assert (request.user, request.session) == (user, session)
+
+
+def test_a_breakpoint_of_the_whole_request_is_a_setting() -> None:
+    request = decode(cache_control={"type": "ephemeral", "ttl": "1h"})
+    assert request.cache == CacheSettings(last=Breakpoint(ttl="1h", alone=True))
+    assert request.extra is None
+    assert decode(cache_control=None).cache is None
+    assert refused(cache_control="yes") == (
+        "cache_control",
+        'cache_control: expected an object, got a string: "yes"',
+    )
