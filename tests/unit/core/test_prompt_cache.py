@@ -84,7 +84,7 @@ def test_settings_are_absent_where_nothing_is_stated() -> None:
     assert settings({"o": None, "r": None}) is None
     only = settings({"r": "24h"})
     assert only == CacheSettings(retention="24h")
-    assert write_options(only) is None
+    assert write_options(CacheSettings(retention="24h")) is None
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ Json = dict[str, Any]
 EPHEMERAL = {"type": "ephemeral"}
 HOUR = {"type": "ephemeral", "ttl": "1h"}
 EXPLICIT = {"mode": "explicit"}
-SCHEMA = {"type": "object", "properties": {}}
+SCHEMA: Json = {"type": "object", "properties": {}}
 SYSTEM = {"role": "system", "content": "Be brief."}
 
 
@@ -97,13 +97,13 @@ def test_each_turn_of_a_tool_loop_reads_what_the_turn_before_wrote() -> None:
 
 
 def test_what_is_added_lasts_for_the_vendors_usual_time_unless_it_is_configured() -> None:
-    body = {"messages": [SYSTEM, user()]}
+    body: Json = {"messages": [SYSTEM, user()]}
     assert list(marks(translated(body)).values()) == [EPHEMERAL, EPHEMERAL]
     assert list(marks(translated(body, ttl="1h")).values()) == [HOUR, HOUR]
 
 
 def test_without_a_system_text_the_last_tool_has_the_breakpoint() -> None:
-    body = {"messages": [user()], "tools": [tool("f"), tool("g")]}
+    body: Json = {"messages": [user()], "tools": [tool("f"), tool("g")]}
     assert places(body) == ["messages.0.content.0", "tools.1"]
     assert places(body, tools=False) == ["messages.0.content.0"]
     assert list(marks(translated(body, ttl="1h")).values()) == [HOUR, HOUR]
@@ -113,9 +113,9 @@ def test_without_a_system_text_the_last_tool_has_the_breakpoint() -> None:
 
 
 def test_a_tool_that_the_vendor_hides_has_no_breakpoint() -> None:
-    tools = [{"name": name, "input_schema": SCHEMA} for name in ("f", "g")]
+    tools: list[Json] = [{"name": name, "input_schema": SCHEMA} for name in ("f", "g")]
     tools[1]["defer_loading"] = True
-    body = {"max_tokens": 9, "messages": [user()], "tools": tools}
+    body: Json = {"max_tokens": 9, "messages": [user()], "tools": tools}
     assert places(body, "messages") == ["messages.0.content.0", "tools.0"]
     body["tools"] = tools[1:]
     assert places(body, "messages") == ["messages.0.content.0"]
@@ -123,22 +123,22 @@ def test_a_tool_that_the_vendor_hides_has_no_breakpoint() -> None:
 
 def test_thinking_and_system_messages_have_no_breakpoint() -> None:
     thinking = {"type": "thinking", "thinking": "hm", "signature": "s"}
-    use = {"type": "tool_use", "id": "a", "name": "f", "input": {}}
+    use: Json = {"type": "tool_use", "id": "a", "name": "f", "input": {}}
     result = {"type": "tool_result", "tool_use_id": "a"}
-    messages = [
+    messages: list[Json] = [
         user("one"),
         {"role": "assistant", "content": [use, thinking]},
         {"role": "user", "content": [result]},
         {"role": "assistant", "content": [{"type": "text", "text": "so"}, thinking]},
         {"role": "system", "content": "remember"},
     ]
-    body = {"max_tokens": 9, "messages": messages}
+    body: Json = {"max_tokens": 9, "messages": messages}
     assert places(body, "messages") == ["messages.2.content.0", "messages.3.content.0"]
 
 
 def test_blocks_of_a_kind_that_nobody_knows_have_no_breakpoint() -> None:
     content = [{"type": "text", "text": "a"}, {"type": "from_tomorrow"}]
-    body = {"max_tokens": 9, "messages": [{"role": "user", "content": content}]}
+    body: Json = {"max_tokens": 9, "messages": [{"role": "user", "content": content}]}
     assert places(body, "messages") == ["messages.0.content.0"]
 
 
@@ -194,7 +194,7 @@ def test_a_breakpoint_at_the_end_is_the_one_that_would_be_added() -> None:
 @pytest.mark.parametrize("count", range(6))
 def test_explicit_mode_has_the_clients_latest_four_and_no_others(count: int) -> None:
     history = [each for _ in range(count) for each in (marked(), answer())]
-    body = {"messages": [SYSTEM, *history, user()], "prompt_cache_options": EXPLICIT}
+    body: Json = {"messages": [SYSTEM, *history, user()], "prompt_cache_options": EXPLICIT}
     expected = [f"messages.{2 * at}.content.0" for at in range(count)][-4:]
     encoded = translated(body)
     assert list(marks(encoded)) == expected
@@ -205,7 +205,7 @@ def test_a_responses_client_has_the_same_breakpoints() -> None:
     part = {"type": "input_text", "text": "hi", "prompt_cache_breakpoint": EXPLICIT}
     output = {"type": "function_call_output", "call_id": "a", "output": [part]}
     call = {"type": "function_call", "call_id": "a", "name": "f", "arguments": "{}"}
-    body = {"instructions": "Be brief.", "input": [user(), call, output, user("go on")]}
+    body: Json = {"instructions": "Be brief.", "input": [user(), call, output, user("go on")]}
     assert places(body, "responses") == [
         "system.0",
         "messages.0.content.0",
@@ -218,7 +218,10 @@ def test_a_responses_client_has_the_same_breakpoints() -> None:
 
 
 def test_a_client_that_uses_the_vendors_own_form_places_all_itself() -> None:
-    body = {"messages": [SYSTEM, user(cache_control=HOUR), answer(), user()], "tools": [tool()]}
+    body: Json = {
+        "messages": [SYSTEM, user(cache_control=HOUR), answer(), user()],
+        "tools": [tool()],
+    }
     assert marks(translated(body)) == {"messages.0.content.0": HOUR}
     on_tool = {"messages": [SYSTEM, user()], "tools": [tool(cache_control=EPHEMERAL)]}
     assert places(on_tool) == ["tools.0"]
@@ -227,7 +230,10 @@ def test_a_client_that_uses_the_vendors_own_form_places_all_itself() -> None:
 
 def test_a_fifth_breakpoint_is_left_out_and_reported_where_the_vendor_would_refuse_it() -> None:
     history = [each for _ in range(4) for each in (user(cache_control=EPHEMERAL), answer())]
-    body = {"messages": [*history, user()], "tools": [tool(cache_control=EPHEMERAL), tool("g")]}
+    body: Json = {
+        "messages": [*history, user()],
+        "tools": [tool(cache_control=EPHEMERAL), tool("g")],
+    }
     encoded = translated(body)
     assert list(marks(encoded)) == [f"messages.{at}.content.0" for at in (0, 2, 4, 6)]
     assert losses(encoded) == [("cache_breakpoints", "cache_control")]
@@ -238,7 +244,7 @@ def test_a_fifth_breakpoint_is_left_out_and_reported_where_the_vendor_would_refu
 
 def test_a_breakpoint_that_the_vendor_places_is_one_of_the_four() -> None:
     history = [each for _ in range(4) for each in (user(cache_control=EPHEMERAL), answer())]
-    body = {"max_tokens": 9, "messages": [*history, user()], "cache_control": HOUR}
+    body: Json = {"max_tokens": 9, "messages": [*history, user()], "cache_control": HOUR}
     assert marks(translated(body, "messages")) == {
         **{f"messages.{at}.content.0": EPHEMERAL for at in (2, 4, 6)},
         "": HOUR,
@@ -272,7 +278,7 @@ def test_an_unknown_field_of_a_breakpoint_is_kept_in_its_own_form_and_else_repor
 def test_a_long_time_is_an_hour_where_that_is_configured_and_else_a_loss(
     more: Json, where: str
 ) -> None:
-    body = {"messages": [user()], **more}
+    body: Json = {"messages": [user()], **more}
     short = translated(body)
     assert (list(marks(short).values()), losses(short)) == ([EPHEMERAL], [("cache_ttl", where)])
     long = translated(body, ttl="1h")
