@@ -22,6 +22,8 @@ def target_of(meta: dict[str, Any]) -> Target:
         target = replace(target, ids=IdLimits(**meta["target_ids"]))
     if meta.get("target_user_first"):
         target = replace(target, user_first=True)
+    if meta.get("target_cache"):
+        target = replace(target, cache=True)
     return target
 
 

@@ -2,6 +2,9 @@
 
 A provider caches a prompt by its beginning: tools, system text, history. What a client sent before, and sends again unchanged
 with a longer history, must reach the upstream in the same bytes.
+
+Cache breakpoints are no part of the prompt: they say up to where it is cached, and move to the end of each request. So
+requests are compared without them (`prompt_of`), and by their bytes where there are none.
 """
 
 import json
@@ -10,10 +13,13 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from corpus_cases import DIALECTS
-from dragoman._json import as_object
-from dragoman.core.fields import read_list
+from dragoman._json import Raw, as_object
+from dragoman.core.fields import read_list, read_text
+from dragoman.dialects.codec import Target
+from dragoman.dialects.registry import codec
 from dragoman.dialects.translate import translate_request
 from strategies import json_texts, texts
 
@@ -23,6 +29,24 @@ SCHEMA = {"type": "object", "properties": {"x": {"type": "string"}}}
 # Names that some upstream does not accept are replaced by aliases; two of these are alike when flattened.
 NAMES = ("f", "mcp__x__y", "a name with spaces", "long_" * 20, "ns__f")
 IDS = ("a", "b:1", "functions.f:0", "c" * 70)
+
+
+DATA = "iVBORw0KGgo="
+URL = f"data:image/png;base64,{DATA}"
+IMAGES: dict[str, Json] = {
+    "chat": {"type": "image_url", "image_url": {"url": URL}},
+    "responses": {"type": "input_image", "image_url": URL},
+    "messages": {
+        "type": "image",
+        "source": {"type": "base64", "media_type": "image/png", "data": DATA},
+    },
+}
+TEXTS = {"chat": "text", "responses": "input_text", "messages": "text"}
+MARKS: dict[str, Json] = {
+    "chat": {"prompt_cache_breakpoint": {"mode": "explicit"}},
+    "responses": {"prompt_cache_breakpoint": {"mode": "explicit"}},
+    "messages": {"cache_control": {"type": "ephemeral"}},
+}
 
 
 class Called(NamedTuple):
@@ -37,6 +61,7 @@ class Step(NamedTuple):
     """What one round adds: a user's text, then calls with their results or a search, then the answer."""
 
     question: str
+    image: bool
     reminder: str
     calls: tuple[Called, ...]
     loads: str
@@ -53,6 +78,7 @@ def steps() -> st.SearchStrategy[list[Step]]:
     step = st.builds(
         Step,
         words,
+        st.booleans(),
         st.sampled_from(("", "", "remember")),
         st.lists(called, max_size=2).map(tuple),
         st.sampled_from(("", "", "late", "later tool")),
@@ -62,10 +88,16 @@ def steps() -> st.SearchStrategy[list[Step]]:
 
 
 class Conversation:
-    """The requests of one conversation in one dialect. `cuts`: the lengths that its history had when a request was sent."""
+    """The requests of one conversation in one dialect. `cuts`: the lengths that its history had when a request was sent.
 
-    def __init__(self, dialect: str, rounds: list[Step], offered: list[str]) -> None:
+    is_marked: each request has a cache breakpoint at the end of the last text of the user.
+    """
+
+    def __init__(
+        self, dialect: str, rounds: list[Step], offered: list[str], *, is_marked: bool
+    ) -> None:
         self.dialect = dialect
+        self.is_marked = is_marked
         self.offered = offered
         self.items: list[Json] = []
         self.loaded: dict[int, str] = {}  # the length of the history at which a tool was declared
@@ -75,7 +107,7 @@ class Conversation:
             self._add(each)
 
     def _add(self, step: Step) -> None:
-        self.items.append(self._message("user", step.question))
+        self.items.append(self._question(step))
         if step.reminder:
             role = "system" if self.dialect == "messages" else "developer"
             self.items.append(self._message(role, step.reminder))
@@ -85,6 +117,13 @@ class Conversation:
         if step.calls:
             self._call(step.calls)
         self.items.append(self._message("assistant", step.answer))
+
+    def _question(self, step: Step) -> Json:
+        message = self._message("user", step.question)
+        if step.image:
+            message["content"] = [{"type": TEXTS[self.dialect], "text": step.question}]
+            message["content"].append(IMAGES[self.dialect])
+        return message
 
     def _message(self, role: str, text: str) -> Json:
         kind = {"type": "message"} if self.dialect == "responses" else {}
@@ -162,13 +201,14 @@ class Conversation:
             group = {"type": "namespace", "name": "ns", "description": "d", "tools": members}
             tools.append(group)
         items = json.loads(json.dumps(self.items[:cut]))
+        if self.is_marked:
+            _mark_last(items, self.dialect)
         fields: Json = {"model": "m", "tools": tools}
         if self.dialect == "chat":
             fields["messages"] = [{"role": "system", "content": "Be exact."}, *items]
         elif self.dialect == "responses":
             fields |= {"instructions": "Be exact.", "input": items}
         else:
-            _mark_last(items)
             billing = f"x-anthropic-billing-header: cch={cut};"
             system = [{"type": "text", "text": text} for text in (billing, "Be exact.")]
             fields |= {"max_tokens": 99, "system": system, "messages": items}
@@ -183,60 +223,159 @@ class Conversation:
         return {"type": "function", **function}
 
 
-def _mark_last(messages: list[Json]) -> None:
-    """Put a cache breakpoint on the last block of the last user message, where Claude Code has it."""
-    last = next(each for each in reversed(messages) if each["role"] == "user")
+def _mark_last(messages: list[Json], dialect: str) -> None:
+    """Put a cache breakpoint on the last block of the last message of the user, where Claude Code has it."""
+    last = next(each for each in reversed(messages) if each.get("role") == "user")
     said = last["content"]
     if isinstance(said, str):
-        last["content"] = [{"type": "text", "text": said}]
+        last["content"] = [{"type": TEXTS[dialect], "text": said}]
     marked: list[Json] = last["content"]
-    marked[-1]["cache_control"] = {"type": "ephemeral"}
+    marked[-1] |= MARKS[dialect]
 
 
 HISTORY = {"chat": "messages", "messages": "messages", "responses": "input"}
+MARK_FIELDS = ("cache_control", "prompt_cache_breakpoint")
+Fields = dict[str, bytes]
 
 
-def entries(body: bytes, target: str) -> list[bytes]:
-    found = read_list(as_object(body)[HISTORY[target]])
-    assert found is not None
-    return [bytes(each) for each in found]
+class Prompt(NamedTuple):
+    """What the provider's cache depends on: the bytes of all fields but the breakpoints, with strings as blocks."""
+
+    tools: list[Fields]
+    head: list[Fields]
+    history: list[tuple[Fields, list[Fields]]]
 
 
-def blocks(message: bytes) -> list[Json]:
-    """The blocks of a message of Messages without their breakpoints, which do not belong to the prompt."""
-    content = json.loads(message)["content"]
-    if isinstance(content, str):
-        content = [{"type": "text", "text": content}]
-    return [{key: each[key] for key in each if key != "cache_control"} for each in content]
+def prompt_of(body: bytes, target: str) -> Prompt:
+    fields = as_object(body)
+    head = fields.get("system", fields.get("instructions"))
+    return Prompt(
+        blocks(fields.get("tools"), target),
+        blocks(head, target),
+        [entry(each, target) for each in read_list(fields[HISTORY[target]]) or ()],
+    )
+
+
+def entry(source: Raw, target: str) -> tuple[Fields, list[Fields]]:
+    """A message or an item: its fields, and the blocks of its content."""
+    fields = as_object(source)
+    content = fields.pop("content", fields.pop("output", None))
+    return raw_fields(fields), blocks(content, target)
+
+
+def blocks(source: Raw | None, target: str) -> list[Fields]:
+    text = read_text(source)
+    if text is not None:
+        found = [{"type": TEXTS[target], "text": text}]
+        return [raw_fields(as_object(json.dumps(each).encode())) for each in found]
+    return [raw_fields(as_object(each)) for each in read_list(source) or ()]
+
+
+def raw_fields(fields: dict[str, Raw]) -> Fields:
+    kept = {name: bytes(value) for name, value in fields.items() if name not in MARK_FIELDS}
+    if "text" in kept:  # a string may have been written by this test
+        kept["text"] = json.dumps(json.loads(kept["text"])).encode()
+    return kept
+
+
+def target_for(target: str) -> Target:
+    """As the gateway has it: it adds breakpoints, and cache keys."""
+    return replace(codec(target).target, cache=True)
+
+
+def count_marks(body: bytes) -> int:
+    return body.count(b'"cache_control"')
+
+
+rounds_and_tools = given(
+    rounds=steps(),
+    offered=st.lists(st.sampled_from(NAMES), unique=True),
+    is_marked=st.booleans(),
+    data=st.data(),
+)
 
 
 @pytest.mark.parametrize("target", DIALECTS)
 @pytest.mark.parametrize("source", DIALECTS)
-@given(rounds=steps(), offered=st.lists(st.sampled_from(NAMES), unique=True), data=st.data())
+@rounds_and_tools
 def test_a_longer_request_begins_with_the_shorter_one(
-    source: str, target: str, rounds: list[Step], offered: list[str], data: st.DataObject
+    source: str,
+    target: str,
+    rounds: list[Step],
+    offered: list[str],
+    is_marked: bool,
+    data: st.DataObject,
 ) -> None:
-    conversation = Conversation(source, rounds, offered)
+    conversation = Conversation(source, rounds, offered, is_marked=is_marked)
     index = data.draw(st.integers(0, len(conversation.cuts) - 2))
     cuts = conversation.cuts[index : index + 2]
     bodies = [conversation.request(cut) for cut in cuts]
-    first, second = (translate_request(body, source, target).body for body in bodies)
-    before, after = (entries(body, target) for body in (first, second))
+    limits = target_for(target)
+    sent = [translate_request(body, source, target, limits=limits).body for body in bodies]
+    old, new = (prompt_of(body, target) for body in sent)
     if target == "messages":
         # Neighbours of one role are one message, so the last one may have grown.
-        assert list(map(blocks, after[: len(before) - 1])) == list(map(blocks, before[:-1]))
-        last = blocks(before[-1])
-        assert blocks(after[len(before) - 1])[: len(last)] == last
+        assert new.history[: len(old.history) - 1] == old.history[:-1]
+        (about, last), (new_about, grown) = old.history[-1], new.history[len(old.history) - 1]
+        assert (new_about, grown[: len(last)]) == (about, last)
     else:
-        assert after[: len(before)] == before
-    old, new = as_object(first), as_object(second)
+        assert new.history[: len(old.history)] == old.history
     if source != target:
-        heads = [[each.get(name) for name in ("system", "instructions")] for each in (old, new)]
-        assert heads[0] == heads[1]
+        assert new.head == old.head
     given_tools = [as_object(body)["tools"] for body in bodies]
     if given_tools[0] == given_tools[1] and source != "responses":
-        assert old["tools"] == new["tools"]
+        assert new.tools == old.tools
     else:
         # Tools that were loaded come after the others.
-        known, all_tools = (read_list(each["tools"]) or [] for each in (old, new))
-        assert all_tools[: len(known)] == known
+        assert new.tools[: len(old.tools)] == old.tools
+    if target != "messages" and not (is_marked and source != "messages"):
+        # Nothing of it has breakpoints: the bytes are the same.
+        before, after = (read_list(as_object(body)[HISTORY[target]]) or [] for body in sent)
+        assert after[: len(before)] == before
+
+
+@pytest.mark.parametrize("source", DIALECTS)
+@rounds_and_tools
+def test_the_breakpoints_are_all_that_the_gateway_adds(
+    source: str,
+    rounds: list[Step],
+    offered: list[str],
+    is_marked: bool,
+    data: st.DataObject,
+) -> None:
+    conversation = Conversation(source, rounds, offered, is_marked=is_marked)
+    body = conversation.request(data.draw(st.sampled_from(conversation.cuts)))
+    plain = translate_request(body, source, "messages").body
+    added = translate_request(body, source, "messages", limits=target_for("messages")).body
+    assert prompt_of(added, "messages") == prompt_of(plain, "messages")
+    own, all_marks = count_marks(plain), count_marks(added)
+    assert own <= is_marked  # a text of white space is not sent, nor its breakpoint
+    if source == "messages" and own:
+        assert all_marks == own  # the client places them itself
+    else:
+        # Tools are always there, and the last message is the user's; a third needs a message before that one.
+        assert 2 <= all_marks <= 4
+
+
+CHANGES: dict[str, tuple[bytes, bytes]] = {
+    "a text": (b'"text":"Be exact."', b'"text":"Be exact!"'),
+    "an id": (b'"tool_use_id":"call"', b'"tool_use_id":"call2"'),
+    "a schema": (b'{"type": "string"}', b'{"type":"string"}'),
+    "a name": (b'"name":"f"', b'"name":"g"'),
+    "an input": (b'"input":{"x":"1"}', b'"input":{"x": "1"}'),
+    "a flag": (b'"type":"tool_result"', b'"is_error":true,"type":"tool_result"'),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_any_other_change_is_seen(change: str) -> None:
+    old, new = CHANGES[change]
+    call = Called("call", "f", None, '{"x":"1"}', "result")
+    step = Step("question", False, "", (call,), "", "answer")
+    request = Conversation("chat", [step, step], ["f"], is_marked=False).request(5)
+    body = translate_request(request, "chat", "messages", limits=target_for("messages")).body
+    assert old in body
+    assert prompt_of(body, "messages") != prompt_of(body.replace(old, new), "messages")
+    marks = b',"cache_control":{"type":"ephemeral"}'
+    assert body.count(marks) == 3
+    assert prompt_of(body.replace(marks, b""), "messages") == prompt_of(body, "messages")

@@ -70,6 +70,17 @@ UNSAID = (
         "nothing hides a tool from the model: where no search would find it, it is declared like any other",
     ),
     Unsaid("*tools:web_search*.type", ("messages",), "the version of a search that is not used"),
+    Unsaid(
+        "*cache_control*",
+        ("chat", "responses", "codex", BACKEND),
+        "these cache by themselves, and no client misses a breakpoint",
+    ),
+    Unsaid("*.prompt_cache_breakpoint*", ("codex",), "it caches by itself"),
+    Unsaid(
+        "prompt_cache_options.mode",
+        ("messages",),
+        "says whether breakpoints are added, which only the gateway's target asks for",
+    ),
 )
 
 NOT_CARRIED = {

@@ -299,6 +299,7 @@ def _content_text(content: Any) -> str:
 
 def _messages(body: Json) -> Heard:
     assert body["max_tokens"] > 0
+    assert json.dumps(body).count('"cache_control"') <= 4, "the vendor takes four breakpoints"
     choice: Any = body.get("tool_choice")
     parallel: bool | None = None
     if choice is not None and "disable_parallel_tool_use" in choice:
@@ -344,6 +345,7 @@ def _block(role: Any, block: Json) -> Iterator[Turn]:
             yield Spoken(role, block["text"])
         case "thinking":
             assert role == "assistant"
+            assert "cache_control" not in block
             yield Thinking(block["thinking"], block["signature"])
         case "redacted_thinking":
             yield Thinking("", block["data"])

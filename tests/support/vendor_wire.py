@@ -152,13 +152,19 @@ def _chat_finish(answer: Answer) -> str:
     return "tool_calls" if answer.calls else "stop"
 
 
+def _written(answer: Answer) -> Json:
+    """OpenAI reports these tokens of newer models only."""
+    written = answer.usage.get("written")
+    return {} if written is None else {"cache_write_tokens": written}
+
+
 def _chat_usage(answer: Answer) -> Json:
-    usage = answer.usage
+    usage, written = answer.usage, _written(answer)
     return {
         "prompt_tokens": usage["input"],
         "completion_tokens": usage["output"],
         "total_tokens": usage["input"] + usage["output"],
-        "prompt_tokens_details": {"cached_tokens": usage["cached"], "audio_tokens": 0},
+        "prompt_tokens_details": {"cached_tokens": usage["cached"], "audio_tokens": 0, **written},
         "completion_tokens_details": {"reasoning_tokens": 0, "audio_tokens": 0},
     }
 
@@ -361,7 +367,7 @@ def _responses_body(answer: Answer) -> Json:
         "truncation": "disabled",
         "usage": {
             "input_tokens": usage["input"],
-            "input_tokens_details": {"cached_tokens": usage["cached"]},
+            "input_tokens_details": {"cached_tokens": usage["cached"], **_written(answer)},
             "output_tokens": usage["output"],
             "output_tokens_details": {"reasoning_tokens": 0},
             "total_tokens": usage["input"] + usage["output"],
@@ -464,8 +470,8 @@ def _messages_body(answer: Answer) -> Json:
         "stop_reason": _stop_reason(answer),
         "stop_sequence": None,
         "usage": {
-            "input_tokens": usage["input"] - usage["cached"],
-            "cache_creation_input_tokens": 0,
+            "input_tokens": usage["input"] - usage["cached"] - usage.get("written", 0),
+            "cache_creation_input_tokens": usage.get("written", 0),
             "cache_read_input_tokens": usage["cached"],
             "output_tokens": usage["output"],
         },

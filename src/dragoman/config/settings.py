@@ -223,6 +223,10 @@ class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         by an ordinary request to the upstream. None: `native` for OpenAI's own hosts.
     count_tokens: who counts the tokens of a request that is not answered: `native`, the upstream, or `estimate`, the gateway, about.
         None: `native` for Messages upstreams and for OpenAI's own Responses.
+    cache: whether requests of other dialects help the upstream to cache prompts: `auto`: for a Messages upstream they get cache
+        breakpoints, for Chat and Responses upstreams a cache key from the client's session; `always`: Messages clients that set
+        no breakpoint get them too. None: `auto`, except for Chat upstreams other than OpenAI, some of which refuse a key.
+    cache_ttl: how long the breakpoints last; `1h` costs twice the price of the tokens instead of a quarter more.
     keeps_responses: the upstream stores responses under its own ids; requests that refer to such an id go back to it.
     models: limits by model glob (the upstream's model name); the first match applies.
     """
@@ -258,6 +262,8 @@ class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     output_mode: OutputModeWord | None = None
     compaction: Literal["native", "gateway"] | None = None
     count_tokens: Literal["native", "estimate"] | None = None
+    cache: Literal["auto", "always", "off"] | None = None
+    cache_ttl: Literal["5m", "1h"] = "5m"
     keeps_responses: bool = False
     limits: ModelLimits = field(default_factory=ModelLimits)
     models: dict[str, ModelLimits] = field(default_factory=dict[str, ModelLimits])

@@ -25,14 +25,17 @@ DESCRIPTIVE = frozenset(
         *("background", "billing", "frequency_penalty", "instructions", "max_output_tokens", "max_tool_calls"),
         *("metadata", "moderation", "parallel_tool_calls", "presence_penalty", "previous_response_id", "prompt_cache_key"),
         *("prompt_cache_retention", "reasoning", "safety_identifier", "store", "temperature", "text", "tool_choice"),
-        *("tools", "top_logprobs", "top_p", "truncation", "user", "completed_at", "conversation", "prompt"),
+        *("cache_creation", "prompt_cache_options", "tools", "top_logprobs", "top_p", "truncation", "user", "completed_at", "conversation", "prompt"),
     }
 )  # fmt: skip
 
 
 class LossRule(Struct, frozen=True):
+    """`is_reported`: whether a loss by the default action is reported; where it is not, no client misses anything."""
+
     meaning: str
     action: LossAction
+    is_reported: bool = True
 
 
 LossTable = Mapping[str, LossRule]
@@ -138,7 +141,8 @@ class LossBook:
         if action == "refuse":
             message = f"{where or 'request'}: {rule.meaning}" + (f" ({detail})" if detail else "")
             raise RequestRefused(message, param=where or None, code=code)
-        self._noted.setdefault((code, where), Loss(code, where, action, detail))
+        if rule.is_reported or code in self._policy:
+            self._noted.setdefault((code, where), Loss(code, where, action, detail))
         return action
 
     def fresh(self) -> "LossBook":

@@ -104,6 +104,8 @@ class Target(Struct, frozen=True, kw_only=True, cache_hash=True):
     deferred_tools: Messages and Responses: whether it has deferred tools. True: tools that a client of another dialect has loaded are
         written in this form too; False: no tool is, not even those of a client of the same dialect.
     compacts: Messages and Responses: whether it summarises a conversation by itself, for clients of other dialects too.
+    cache: whether the encoder helps the upstream to cache prompts: in Messages it adds cache breakpoints, in Chat and Responses a
+        cache key from the client's session. cache_ttl: how long breakpoints last; cached_tools: whether a tool may have one.
     """
 
     dialect: Dialect
@@ -119,6 +121,9 @@ class Target(Struct, frozen=True, kw_only=True, cache_hash=True):
     max_tools: int | None = None
     deferred_tools: bool | None = None
     compacts: bool = False
+    cache: bool = False
+    cache_ttl: Literal["5m", "1h"] = "5m"
+    cached_tools: bool = True
 
 
 class EncodedRequest(Struct, frozen=True, gc=False):

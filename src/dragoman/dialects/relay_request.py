@@ -9,7 +9,8 @@ known to refuse it because of:
     tools, schemas and fields that the target's table rules out, where an operator changed that table
     seals of another provider in this gateway's envelope, or reasoning without a seal
 
-Only the conversation is written anew if it has calls that the assistant wrote as text (`textcalls/history.py`).
+Only the conversation is written anew if it has calls that the assistant wrote as text (`textcalls/history.py`), or if the operator
+wants cache breakpoints for Messages clients that set none.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,6 +32,7 @@ from dragoman.model.request import Request, Tool
 
 _OFFERED = ("function", "custom")
 _TOOLS = b'"tools"'
+_BREAKPOINT = b'"cache_control"'
 _INCLUDE_USAGE = b'{"include_usage":true}'
 _SEALED = b'"' + ENVELOPE.encode("ascii")  # the beginning of a JSON string that holds our envelope
 
@@ -87,7 +89,9 @@ def relay_request(  # noqa: PLR0913 -- the request, its target, and the changes
             values["stream_options"] = _INCLUDE_USAGE if stream else None
     if not request.tools and not request.namespaces and _TOOLS in body:
         values.update(_without_tools(body, dialect))
-    if is_healed:
+    # The target wants breakpoints, also for clients of its dialect that set none.
+    is_marked = target.cache and dialect == "messages" and _BREAKPOINT not in body
+    if is_healed or is_marked:
         written = own.encode_request(_changed(request, model, stream=stream), target, policy)
         values.update(_differing(body, written.body))
         return replace(written, body=set_members(body, values))

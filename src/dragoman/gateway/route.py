@@ -143,7 +143,7 @@ class Upstreams:
             upstream=name,
             model=model,
             settings=settings,
-            accepts=target_of(settings, dialect, model),
+            accepts=target_of(settings, dialect, model, client_dialect),
             is_same_dialect=dialect == client_dialect,
             is_obsidian=client_dialect == "chat"
             and always_applies(

@@ -6,12 +6,12 @@ Pure. `dialects.codec.Target` documents the values.
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import TypeVar, get_args
+from typing import Literal, TypeVar, get_args
 from urllib.parse import urlsplit
 
 from msgspec import Struct, structs
 
-from dragoman.config.settings import OPENAI_HOST, ModelLimits, UpstreamSettings
+from dragoman.config.settings import ANTHROPIC_HOST, OPENAI_HOST, ModelLimits, UpstreamSettings
 from dragoman.core.aliases import IdLimits, NameLimits
 from dragoman.core.schemas import SchemaRules
 from dragoman.dialects.codec import Target
@@ -68,8 +68,12 @@ class AttemptTarget(Struct, frozen=True, gc=False):
         return self.is_same_dialect and self.settings.passthrough == "exact"
 
 
-def target_of(settings: UpstreamSettings, dialect: Dialect, model: str) -> Target:
+def target_of(
+    settings: UpstreamSettings, dialect: Dialect, model: str, client_dialect: Dialect
+) -> Target:
     """What this upstream accepts in a request in `dialect` for `model` (the upstream's name for it).
+
+    client_dialect: the dialect in which the request came; see `UpstreamSettings.cache`.
 
     The most specific value wins: the model's limits, then the upstream's, then what the upstream's host is known to
     require, then the dialect's default.
@@ -82,7 +86,9 @@ def target_of(settings: UpstreamSettings, dialect: Dialect, model: str) -> Targe
         own = next(
             (limits for glob, limits in settings.models.items() if fnmatchcase(model, glob)), own
         )
-    target = _make(dialect, settings.limits, own, is_openai=is_openai(settings.base_url))
+    host = _host(settings.base_url)
+    caches = _caches(settings, dialect, is_same_dialect=dialect == client_dialect)
+    target = _make(dialect, settings.limits, own, host, settings.cache_ttl, caches=caches)
     return structs.replace(target, compacts=True) if _compacts(settings, dialect) else target
 
 
@@ -95,15 +101,41 @@ def _compacts(settings: UpstreamSettings, dialect: Dialect) -> bool:
     return is_known and dialect == "responses"
 
 
+def _caches(settings: UpstreamSettings, dialect: Dialect, *, is_same_dialect: bool) -> bool:
+    """See `UpstreamSettings.cache`."""
+    if is_same_dialect:
+        return settings.cache == "always" and dialect == "messages"
+    if settings.cache is None:
+        return dialect != "chat" or is_openai(settings.base_url)
+    return settings.cache != "off"
+
+
 @lru_cache(_CACHED_HOSTS)
+def _host(base_url: str) -> str | None:
+    return urlsplit(base_url).hostname
+
+
 def is_openai(base_url: str) -> bool:
-    return urlsplit(base_url).hostname == OPENAI_HOST
+    return _host(base_url) == OPENAI_HOST
 
 
 @lru_cache(_CACHED_TARGETS)
-def _make(dialect: Dialect, common: ModelLimits, own: ModelLimits, *, is_openai: bool) -> Target:
+def _make(
+    dialect: Dialect,
+    common: ModelLimits,
+    own: ModelLimits,
+    host: str | None,
+    cache_ttl: Literal["5m", "1h"],
+    *,
+    caches: bool,
+) -> Target:
     target = upstream_codec(dialect).target
-    if is_openai and dialect == "chat":
+    if caches or cache_ttl != target.cache_ttl:
+        # All servers of Messages take breakpoints where Claude Code sets them, on texts and results; OpenRouter refuses them
+        # on the tools of some models.
+        is_vendor = host == ANTHROPIC_HOST
+        target = structs.replace(target, cache=caches, cache_ttl=cache_ttl, cached_tools=is_vendor)
+    if host == OPENAI_HOST and dialect == "chat":
         # OpenAI's reasoning models answer 400 to the older name; its other models take both.
         target = structs.replace(target, max_tokens_field="max_completion_tokens")
     return _limited(_limited(target, common), own)

@@ -4,7 +4,7 @@ Parts are frozen values without behaviour. A part may have
 
 - `item_id`, the native id of the item that it was decoded from (parts with the same `item_id` belong to one item);
 - `extra`, the fields of its own dialect that the vocabulary lacks; only an encoder of that dialect writes them back;
-- `cache`, a cache breakpoint (`cache_control`), which crosses dialects.
+- `cache`, a cache breakpoint, which crosses dialects.
 
 Opaque JSON is `Raw`: the bytes as received. The JSON of a part omits fields that have their default value; to change
 a default would change the meaning of stored parts.
@@ -19,6 +19,7 @@ from dragoman._json import Raw
 __all__ = (
     "CLIENT_KINDS",
     "Annotation",
+    "Breakpoint",
     "Call",
     "CallKind",
     "Dialect",
@@ -113,6 +114,18 @@ class Annotation(Struct, frozen=True, gc=False, omit_defaults=True):
     end: int | None = None
 
 
+class Breakpoint(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
+    """The end of a part of the prompt that the provider should cache.
+
+    ttl: how long, in the client's words (`5m`, `30m`, `1h`); None: as long as the request or the provider says.
+    alone: the client places all breakpoints itself, and none is to be added. extra: the whole object, if it says more.
+    """
+
+    ttl: str | None = None
+    alone: bool = False
+    extra: Extra | None = None
+
+
 class Text(
     Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True, tag_field="part", tag="text"
 ):
@@ -124,7 +137,7 @@ class Text(
     status: PartStatus = "completed"
     item_id: str | None = None
     item_extra: Extra | None = None
-    cache: Raw | None = None
+    cache: Breakpoint | None = None
     extra: Extra | None = None
 
 
@@ -157,7 +170,7 @@ class Reasoning(
     seals: tuple[Seal, ...] = ()
     status: PartStatus = "completed"
     item_id: str | None = None
-    cache: Raw | None = None
+    cache: Breakpoint | None = None
     extra: Extra | None = None
 
 
@@ -180,7 +193,7 @@ class Call(
     status: PartStatus = "completed"
     seals: tuple[Seal, ...] = ()
     item_id: str | None = None
-    cache: Raw | None = None
+    cache: Breakpoint | None = None
     extra: Extra | None = None
 
 
@@ -199,7 +212,7 @@ class Media(
     transcript: str | None = None
     status: PartStatus = "completed"
     item_id: str | None = None
-    cache: Raw | None = None
+    cache: Breakpoint | None = None
     extra: Extra | None = None
 
 
@@ -233,7 +246,7 @@ class Result(
     executor: Executor = "client"
     status: PartStatus = "completed"
     item_id: str | None = None
-    cache: Raw | None = None
+    cache: Breakpoint | None = None
     extra: Extra | None = None
 
 

@@ -11,9 +11,10 @@ from typing import Literal
 from msgspec import Struct
 
 from dragoman._json import Raw
-from dragoman.model.parts import CallKind, Extra, Part
+from dragoman.model.parts import Breakpoint, CallKind, Extra, Part
 
 __all__ = (
+    "CacheSettings",
     "ChoiceMode",
     "Effort",
     "Grammar",
@@ -45,7 +46,7 @@ class Turn(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     name: str | None = None
     item_id: str | None = None
     status: str | None = None
-    cache: Raw | None = None
+    cache: Breakpoint | None = None
     extra: Extra | None = None
 
 
@@ -76,7 +77,7 @@ class Tool(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     variant: str | None = None
     place: Literal["request", "input"] = "request"
     deferred: bool | None = None
-    cache: Raw | None = None
+    cache: Breakpoint | None = None
     extra: Extra | None = None
 
 
@@ -132,10 +133,25 @@ class ResponseFormat(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=
     extra: Extra | None = None
 
 
+class CacheSettings(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
+    """How the provider should cache the prompt. All are the client's words, passed on unchanged.
+
+    mode: `explicit`: only up to the client's breakpoints. ttl, retention: how long (`30m`, `24h`, `in_memory`).
+    last: a breakpoint that the provider places at the end. extra: other options.
+    """
+
+    mode: str | None = None
+    ttl: str | None = None
+    retention: str | None = None
+    last: Breakpoint | None = None
+    extra: Extra | None = None
+
+
 class Request(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     """A client's whole request: the conversation, the tools and the settings of the answer. None: the client did not say.
 
     `compact_at`: the provider summarises the conversation by itself when it has so many input tokens.
+    session: the id of the client's session, where its `user` has one; serves as the cache key of a client that states none.
     """
 
     model: str = ""
@@ -164,6 +180,8 @@ class Request(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     user: str | None = None
     safety_id: str | None = None
     cache_key: str | None = None
+    cache: CacheSettings | None = None
+    session: str | None = None
     metadata: Raw | None = None
     service_tier: str | None = None
     store: bool | None = None

@@ -793,6 +793,8 @@ def _note_answer(record: RequestRecord, answer: AnswerWriter | HostedAnswer) -> 
     if tally.usage is not None:
         record.input_tokens = tally.usage.input
         record.output_tokens = tally.usage.output
+        record.cached_tokens = tally.usage.cached
+        record.cache_write_tokens = tally.usage.cache_write
     error = answer.unstored
     if error is not None:
         record.finish = "error"

@@ -11,7 +11,7 @@ from dragoman._json import Raw
 from dragoman.cli.run.sessions import MAX_KEPT, Session, Sessions, is_session_id, new_session
 from dragoman.errors import ConfigError
 from dragoman.model.outcome import Usage
-from dragoman.model.parts import Call, Opaque, Reasoning, Result, Seal, Text
+from dragoman.model.parts import Breakpoint, Call, Opaque, Reasoning, Result, Seal, Text
 from dragoman.model.request import Turn
 
 TURNS = (
@@ -20,7 +20,12 @@ TURNS = (
         role="assistant",
         parts=(
             Reasoning(summary=("hm",), seals=(Seal(kind="encrypted", data="abc"),)),
-            Call(call_id="call_1", name="read", input='{"path": "a"}', cache=Raw(b'{"type":"x"}')),
+            Call(
+                call_id="call_1",
+                name="read",
+                input='{"path": "a"}',
+                cache=Breakpoint(ttl="1h", alone=True),
+            ),
             Opaque(dialect="responses", type="new", raw=Raw(b'{"type":"new"}')),
         ),
     ),

@@ -302,6 +302,7 @@ HARMLESS: dict[type[Struct], set[str]] = {
         "websocket",
         *("passthrough", "name_fallback", "anthropic_version", "text_calls", "prompted_tools"),
         *("output_mode", "compaction", "count_tokens", "keeps_responses", "limits", "models", "losses"),
+        *("cache", "cache_ttl"),
     },
     McpServerSettings: {
         *("name", "allow", "deny", "start_timeout", "call_timeout", "restart", "headers"),

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman._json import Raw
 from dragoman.core.freeform import (
     WRAPPER_SCHEMA,
     StringReader,
@@ -17,6 +16,7 @@ from dragoman.core.freeform import (
     wrapper_tool,
 )
 from dragoman.core.schemas import satisfies
+from dragoman.model.parts import Breakpoint
 from dragoman.model.request import Grammar, Tool
 from unwrapped import unwrap_input
 
@@ -215,7 +215,7 @@ def test_a_custom_tool_becomes_a_function_that_says_its_grammar() -> None:
         kind="custom",
         description="Edits files.",
         grammar=Grammar("lark", 'start: "x"'),
-        cache=Raw(b"1"),
+        cache=Breakpoint(),
     )
     wrapped = wrapper_tool(tool)
     assert wrapped == Tool(
@@ -223,7 +223,7 @@ def test_a_custom_tool_becomes_a_function_that_says_its_grammar() -> None:
         namespace="editor",
         description='Edits files.\n\nThe input must match this lark grammar:\nstart: "x"',
         schema=WRAPPER_SCHEMA,
-        cache=Raw(b"1"),
+        cache=Breakpoint(),
     )
 
 

@@ -162,3 +162,15 @@ def test_what_describes_an_answer_is_the_clients_wish_in_a_request() -> None:
     request = LossBook(REQUESTS)
     note(request, extra, "tools[0]", known=("y",))
     assert [loss.where for loss in request.losses] == ["tools[0].store", "tools[0].x"]
+
+
+def test_a_loss_that_nobody_misses_is_reported_only_if_the_policy_names_it() -> None:
+    table = {"mark": LossRule("a mark", "drop", is_reported=False)}
+    book = LossBook(table)
+    assert (book.note("mark", "here"), book.losses) == ("drop", ())
+    for action in ("drop", "carry"):
+        named = LossBook(table, {"mark": action})
+        assert named.note("mark", "here") == action
+        assert named.losses == (Loss("mark", "here", action),)
+    with pytest.raises(RequestRefused, match="a mark"):
+        LossBook(table, {"mark": "refuse"}).note("mark", "here")

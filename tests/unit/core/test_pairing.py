@@ -18,7 +18,17 @@ from dragoman.core.pairing import (
     unmark_error,
 )
 from dragoman.model.outcome import Repair
-from dragoman.model.parts import Call, Extra, Media, Opaque, Part, Reasoning, Result, Text
+from dragoman.model.parts import (
+    Breakpoint,
+    Call,
+    Extra,
+    Media,
+    Opaque,
+    Part,
+    Reasoning,
+    Result,
+    Text,
+)
 from dragoman.model.request import Role, Turn
 
 
@@ -617,13 +627,13 @@ def test_a_turn_that_needs_nothing_is_the_same_object() -> None:
 
 
 def test_the_fields_of_merged_turns_are_kept() -> None:
-    first = Turn(role="assistant", item_id="m", cache=Raw(b"1"))
+    first = Turn(role="assistant", item_id="m", cache=Breakpoint(ttl="5m"))
     second = Turn(
         role="assistant",
         name="n",
         status="completed",
         item_id="other",
-        cache=Raw(b"2"),
+        cache=Breakpoint(ttl="1h"),
         extra=Extra("chat", {"x": Raw(b"1")}),
     )
     third = Turn(role="assistant", extra=Extra("chat", {"x": Raw(b"2"), "y": Raw(b"3")}))
@@ -634,7 +644,7 @@ def test_the_fields_of_merged_turns_are_kept() -> None:
         name="n",
         status="completed",
         item_id="m",
-        cache=Raw(b"2"),
+        cache=Breakpoint(ttl="1h"),
         extra=Extra("chat", {"x": Raw(b"1"), "y": Raw(b"3")}),
     )
 

@@ -48,7 +48,7 @@ def target(dialect: Dialect, door: Dialect = "responses", **settings: object) ->
         upstream="u",
         model="m",
         settings=upstream,
-        accepts=target_of(upstream, dialect, "m"),
+        accepts=target_of(upstream, dialect, "m", dialect),
         is_same_dialect=dialect == door,
         is_obsidian=False,
     )
@@ -138,7 +138,7 @@ def test_who_compacts_is_configured_or_known_of_the_host(
 ) -> None:
     upstream = target("responses")
     changed = structs.replace(upstream.settings, **settings)
-    accepts = target_of(changed, "responses", "m")
+    accepts = target_of(changed, "responses", "m", "responses")
     upstream = structs.replace(upstream, settings=changed, accepts=accepts)
     asked = ClientRequest(b"{}", Request(turns=(said("user", "hi"), TRIGGER_TURN)))
     request, made = prepare(asked, upstream)

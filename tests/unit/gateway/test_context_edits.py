@@ -26,7 +26,7 @@ def target(
         upstream="u",
         model="m",
         settings=made,
-        accepts=target_of(made, dialect, "m"),
+        accepts=target_of(made, dialect, "m", client),
         is_same_dialect=dialect == client,
         is_obsidian=False,
     )

@@ -1,5 +1,7 @@
 """What an upstream accepts, from its dialect, its host and the operator."""
 
+from typing import Literal
+
 import pytest
 from msgspec import structs
 
@@ -16,7 +18,7 @@ LOCAL = "http://127.0.0.1:8000/v1"
 @pytest.mark.parametrize("dialect", ["chat", "responses", "messages"])
 def test_an_upstream_without_limits_has_its_dialects_target(dialect: Dialect) -> None:
     settings = UpstreamSettings(kind="chat", base_url=LOCAL)
-    assert target_of(settings, dialect, "m") is CODECS[dialect].target
+    assert target_of(settings, dialect, "m", dialect) is CODECS[dialect].target
 
 
 def test_every_limit_reaches_the_target() -> None:
@@ -33,7 +35,9 @@ def test_every_limit_reaches_the_target() -> None:
         builtin_tools=("custom",),
         user_first=True,
     )
-    target = target_of(UpstreamSettings(kind="chat", base_url=LOCAL, limits=limits), "chat", "m")
+    target = target_of(
+        UpstreamSettings(kind="chat", base_url=LOCAL, limits=limits), "chat", "m", "chat"
+    )
     assert target.names == NameLimits(pattern="[a-z]", max_length=32)
     assert target.ids == IdLimits(pattern="[a-zA-Z0-9]", max_length=9)
     assert target.schemas.drop == {"format"}
@@ -54,7 +58,9 @@ def test_the_first_glob_of_the_models_table_overrides_the_upstreams_limits() -> 
             "*": ModelLimits(default_max_tokens=3, builtin_tools=()),
         },
     )
-    big, small = (target_of(settings, "messages", model) for model in ("big-1", "small"))
+    big, small = (
+        target_of(settings, "messages", model, "messages") for model in ("big-1", "small")
+    )
     assert (big.default_max_tokens, big.ids.max_length) == (2, 20)
     assert big.builtin == CODECS["messages"].target.builtin
     assert (small.default_max_tokens, small.ids.max_length, small.builtin) == (3, 20, frozenset())
@@ -71,8 +77,8 @@ def test_the_first_glob_of_the_models_table_overrides_the_upstreams_limits() -> 
 )
 def test_openai_itself_is_given_the_newer_name_of_the_limit(base_url: str, field: str) -> None:
     settings = UpstreamSettings(kind="responses", also=("chat",), base_url=base_url)
-    assert target_of(settings, "chat", "gpt-5").max_tokens_field == field
-    other = structs.replace(target_of(settings, "responses", "gpt-5"), compacts=False)
+    assert target_of(settings, "chat", "gpt-5", "chat").max_tokens_field == field
+    other = structs.replace(target_of(settings, "responses", "gpt-5", "responses"), compacts=False)
     assert other == CODECS["responses"].target
 
 
@@ -82,7 +88,7 @@ def test_the_operator_may_choose_the_older_name_for_openai_too() -> None:
         base_url="https://api.openai.com/v1",
         limits=ModelLimits(max_tokens_field="max_tokens"),
     )
-    assert target_of(settings, "chat", "gpt-4").max_tokens_field == "max_tokens"
+    assert target_of(settings, "chat", "gpt-4", "chat").max_tokens_field == "max_tokens"
 
 
 def test_the_same_limits_give_the_same_target() -> None:
@@ -90,10 +96,54 @@ def test_the_same_limits_give_the_same_target() -> None:
         UpstreamSettings(kind="chat", base_url=LOCAL, limits=ModelLimits(max_id_length=7))
         for _ in range(2)
     )
-    assert target_of(first, "chat", "a") is target_of(second, "chat", "b")
+    assert target_of(first, "chat", "a", "chat") is target_of(second, "chat", "b", "chat")
 
 
 def test_an_unknown_kind_of_tool_is_refused() -> None:
     settings = UpstreamSettings(kind="chat", limits=ModelLimits(builtin_tools=("wings",)))
     with pytest.raises(ConfigError, match="'wings'"):
-        target_of(settings, "chat", "m")
+        target_of(settings, "chat", "m", "chat")
+
+
+HOSTS = {
+    "anthropic": "https://api.anthropic.com",
+    "openai": "https://api.openai.com/v1",
+    "other": LOCAL,
+}
+
+
+@pytest.mark.parametrize(
+    ("host", "dialect", "client", "cache", "expected"),
+    [
+        ("anthropic", "messages", "chat", None, True),
+        ("other", "messages", "responses", None, True),
+        ("other", "messages", "chat", "off", False),
+        ("anthropic", "messages", "messages", None, False),
+        ("anthropic", "messages", "messages", "auto", False),
+        ("anthropic", "messages", "messages", "always", True),
+        ("openai", "chat", "messages", None, True),
+        ("other", "chat", "messages", None, False),
+        ("other", "chat", "messages", "auto", True),
+        ("other", "responses", "messages", None, True),
+        ("other", "responses", "messages", "off", False),
+        ("openai", "chat", "chat", "always", False),
+    ],
+)
+def test_an_upstream_is_helped_to_cache_where_its_client_cannot_do_it(
+    host: str,
+    dialect: Dialect,
+    client: Dialect,
+    cache: Literal["auto", "always", "off"] | None,
+    expected: bool,
+) -> None:
+    settings = UpstreamSettings(kind="chat", base_url=HOSTS[host], cache=cache)
+    target = target_of(settings, dialect, "m", client)
+    assert target.cache is expected
+    if expected:
+        assert target.cached_tools is (host == "anthropic")
+
+
+def test_how_long_breakpoints_last_reaches_the_target() -> None:
+    settings = UpstreamSettings(kind="messages", base_url=LOCAL, cache="off", cache_ttl="1h")
+    target = target_of(settings, "messages", "m", "chat")
+    assert (target.cache, target.cache_ttl) == (False, "1h")

@@ -12,8 +12,20 @@ from dragoman._json import Raw
 from dragoman.core.tool_cache import CachedTools
 from dragoman.dialects.registry import codec
 from dragoman.errors import StoreDamaged
-from dragoman.model.parts import Call, Extra, Media, Opaque, Reasoning, Refusal, Result, Seal, Text
+from dragoman.model.parts import (
+    Breakpoint,
+    Call,
+    Extra,
+    Media,
+    Opaque,
+    Reasoning,
+    Refusal,
+    Result,
+    Seal,
+    Text,
+)
 from dragoman.model.request import (
+    CacheSettings,
     Grammar,
     Namespace,
     ReasoningSettings,
@@ -64,6 +76,10 @@ def tidy(value: object) -> object:
     return value
 
 
+def points() -> st.SearchStrategy[Breakpoint]:
+    return st.builds(Breakpoint, ttl=maybe(texts()), alone=st.booleans(), extra=maybe(extras()))
+
+
 def tools() -> st.SearchStrategy[Tool]:
     return st.builds(
         Tool,
@@ -73,7 +89,7 @@ def tools() -> st.SearchStrategy[Tool]:
         strict=maybe(st.booleans()),
         grammar=maybe(st.builds(Grammar, texts(), texts())),
         place=st.sampled_from(("request", "input")),
-        cache=maybe(raws()),
+        cache=maybe(points()),
         extra=maybe(extras()),
     )
 
@@ -84,7 +100,7 @@ def turns() -> st.SearchStrategy[Turn]:
         role=st.sampled_from(("user", "assistant", "tool", "system", "developer")),
         parts=st.lists(parts(), max_size=3).map(tuple),
         head=st.booleans(),
-        cache=maybe(raws()),
+        cache=maybe(points()),
         extra=maybe(extras()),
     )
 
@@ -105,6 +121,17 @@ def requests() -> st.SearchStrategy[Request]:
         stop=st.lists(texts(), max_size=2).map(tuple),
         response_format=maybe(st.builds(ResponseFormat, schema=maybe(raws()))),
         reasoning=maybe(st.builds(ReasoningSettings, effort=maybe(texts()), extra=maybe(extras()))),
+        cache=maybe(
+            st.builds(
+                CacheSettings,
+                mode=maybe(texts()),
+                ttl=maybe(texts()),
+                retention=maybe(texts()),
+                last=maybe(points()),
+                extra=maybe(extras()),
+            )
+        ),
+        session=maybe(texts()),
         metadata=maybe(raws()),
         extra=maybe(extras()),
     )
@@ -210,6 +237,15 @@ def test_names_that_are_damaged_are_reported() -> None:
 def test_fields_of_a_later_version_are_left_out() -> None:
     data = b'\x00{"model":"m","later":1,"tools":[{"name":"f","schema":{},"later":2}]}'
     assert unpack_request(data) == Request(model="m", tools=(Tool(name="f", schema=Raw(b"{}")),))
+
+
+def test_breakpoints_of_an_earlier_version_keep_their_time() -> None:
+    cache = b'{"type":"ephemeral","ttl":"1h"}'
+    data = (
+        b'\x00{"turns":[{"role":"user","parts":[{"part":"text","text":"a","cache":%b}]}]}' % cache
+    )
+    text = Text(text="a", cache=Breakpoint(ttl="1h"))
+    assert unpack_request(data) == Request(turns=(Turn(role="user", parts=(text,)),))
 
 
 def test_union_of_plain_types_is_read_by_msgspec_alone() -> None:

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from dragoman._json import Raw, raw
 from dragoman.core.pairing import pair_results
-from dragoman.model.parts import Annotation, Call, Part, Result, Text
+from dragoman.model.parts import Annotation, Breakpoint, Call, Part, Result, Text
 from dragoman.model.request import Request, Role, Tool, Turn
 from dragoman.textcalls.history import heal_history
 
@@ -99,7 +99,7 @@ def test_input_of_a_tool_with_free_text_is_its_text() -> None:
 
 
 def test_mark_for_the_cache_stays_at_the_end() -> None:
-    cache = Raw(b'{"type":"ephemeral"}')
+    cache = Breakpoint(alone=True)
     asked = request(
         turn("assistant", Text(text=f"So.\n{CALL}", cache=cache)), turn("user", "Well?")
     )

@@ -24,10 +24,17 @@ from dragoman.core.media import (
     split_data_url,
 )
 from dragoman.dialects.chat.losses import note_extra, note_foreign
-from dragoman.dialects.chat.wire import FINISH_OF_REASON, REASONING_FIELDS, SEALED_FIELDS
+from dragoman.dialects.chat.wire import (
+    CACHE_BREAKPOINT,
+    CACHE_CONTROL,
+    FINISH_OF_REASON,
+    REASONING_FIELDS,
+    SEALED_FIELDS,
+)
 from dragoman.model.outcome import FinishReason
 from dragoman.model.parts import (
     Annotation,
+    Breakpoint,
     Call,
     Extra,
     Media,
@@ -41,6 +48,7 @@ from dragoman.model.parts import (
 
 ContentPart = Text | Refusal | Media | Opaque
 
+_BREAKPOINT = "prompt_cache_breakpoint"
 _MEDIA: dict[str, MediaKind] = {
     "image_url": "image",
     "video_url": "video",
@@ -48,6 +56,7 @@ _MEDIA: dict[str, MediaKind] = {
     "file": "file",
 }
 _PART_FIELDS = frozenset({"type", "text", "refusal", "cache_control", *_MEDIA})
+_OWN_PART_FIELDS = _PART_FIELDS | {_BREAKPOINT}
 _MEDIA_FIELDS = frozenset({"url", "detail", "data", "format", "file_id", "file_data", "filename"})
 
 
@@ -56,7 +65,11 @@ def read_part(value: Raw) -> ContentPart:
     fields = read_present(value)
     kind = read_fragment(fields.get("type")) or ""
     text = read_fragment(fields.get("text"))
-    cache, extra = fields.get("cache_control"), extra_of("chat", fields, _PART_FIELDS)
+    cache = CACHE_CONTROL.read(fields.get("cache_control"))
+    known = _PART_FIELDS
+    if cache is None and _BREAKPOINT in fields:
+        cache, known = CACHE_BREAKPOINT.read(fields[_BREAKPOINT]), _OWN_PART_FIELDS
+    extra = extra_of("chat", fields, known)
     if text is not None and kind in ("text", "input_text", "output_text"):
         return Text(text=text, cache=cache, extra=extra)
     refusal = read_fragment(fields.get("refusal"))
@@ -67,7 +80,7 @@ def read_part(value: Raw) -> ContentPart:
 
 
 def _read_media(
-    kind: str, inner: Raw | None, cache: Raw | None, extra: Extra | None
+    kind: str, inner: Raw | None, cache: Breakpoint | None, extra: Extra | None
 ) -> Media | None:
     media = _MEDIA.get(kind)
     if media is None:
@@ -106,14 +119,23 @@ def _read_media(
     )
 
 
-def write_text(text: Text, cache: Raw | None) -> dict[str, object]:
+def put_breakpoint(fields: dict[str, object], point: Breakpoint | None) -> None:
+    """Add a breakpoint to a content part, a message, a call or a tool."""
+    if point is not None:
+        if point.alone:
+            fields["cache_control"] = CACHE_CONTROL.write(point)
+        else:
+            fields[_BREAKPOINT] = CACHE_BREAKPOINT.write(point)
+
+
+def write_text(text: Text, cache: Breakpoint | None) -> dict[str, object]:
     out: dict[str, object] = {"type": "text", "text": text.text}
     if cache is not None:
-        out["cache_control"] = cache
+        put_breakpoint(out, cache)
     return {**out, **own_fields("chat", text.extra)}
 
 
-def write_media(media: Media, cache: Raw | None) -> dict[str, object] | None:
+def write_media(media: Media, cache: Breakpoint | None) -> dict[str, object] | None:
     """Write a media part; None where Chat has no form for it: a file by URL, a picture or a sound by id."""
     inner, kind = _write_inner(media)
     if inner is None:
@@ -121,8 +143,7 @@ def write_media(media: Media, cache: Raw | None) -> dict[str, object] | None:
     rest = dict(own_fields("chat", media.extra))
     inner.update(read_present(rest.pop(kind, None)))
     out: dict[str, object] = {"type": kind, kind: inner}
-    if cache is not None:
-        out["cache_control"] = cache
+    put_breakpoint(out, cache)
     return {**out, **rest}
 
 

@@ -77,7 +77,9 @@ LOSSES: LossTable = {
         "reasoning cannot be switched off; few models accept the effort `none`", "drop"
     ),
     "cache_control": LossRule(
-        "a cache breakpoint is an extension that strict servers refuse", "drop"
+        "a breakpoint of Anthropic is an extension that strict servers refuse; not reported, as these servers cache by themselves",
+        "drop",
+        is_reported=False,
     ),
     "error_flag": LossRule(
         "a result's error flag has no field; it is written in front of the text", "carry"

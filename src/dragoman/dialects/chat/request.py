@@ -30,6 +30,7 @@ from dragoman.core.fields import (
 )
 from dragoman.core.losses import LossBook, note_namespaces, note_request_fields
 from dragoman.core.pairing import merge_turns, pair_results
+from dragoman.core.prompt_cache import read_settings, write_options
 from dragoman.core.request_settings import (
     SettingTable,
     effort_from_budget,
@@ -46,7 +47,7 @@ from dragoman.dialects.chat.wire import LEGACY_CHOICE, LEGACY_TOOLS
 from dragoman.dialects.codec import EncodedRequest, Target
 from dragoman.model.outcome import LossAction, Repair
 from dragoman.model.parts import Call, Extra
-from dragoman.model.request import ReasoningSettings, Request, ResponseFormat
+from dragoman.model.request import CacheSettings, ReasoningSettings, Request, ResponseFormat
 
 _OUTER = "response_format"  # the key in `extra` for fields beside `json_schema`
 _SCHEMA_FIELDS = frozenset({"name", "description", "schema", "strict"})
@@ -161,6 +162,14 @@ def _read_include_usage(fields: Fields, key: str) -> bool | None:
     return ask_bool(ask_present(fields, key) or {}, "include_usage", key)
 
 
+_CACHE_OPTIONS = "prompt_cache_options"
+_CACHE_RETENTION = "prompt_cache_retention"
+
+
+def _read_cache(fields: Fields, _key: str) -> CacheSettings | None:
+    return read_settings("chat", fields, _CACHE_OPTIONS, _CACHE_RETENTION)
+
+
 def _read_stop(fields: Fields, _key: str) -> tuple[str, ...]:
     single = read_fragment(fields.get("stop"))
     if single is not None:
@@ -209,6 +218,8 @@ SETTINGS = SettingTable(
         "response_format": ("response_format", read_format),
         "reasoning_effort": ("reasoning", read_reasoning),
         "reasoning": ("reasoning", read_reasoning),
+        _CACHE_OPTIONS: ("cache", _read_cache),
+        _CACHE_RETENTION: ("cache", _read_cache),
     },
 )
 
@@ -298,7 +309,12 @@ def _write_settings(
         settings.pop("parallel_tool_calls", None)
     if not is_own:
         _settle_foreign(request, settings, book)
+        if request.session is not None and target.cache and request.cache_key is None:
+            settings["prompt_cache_key"] = request.session
     fields |= settings
+    if request.cache is not None:
+        put(fields, _CACHE_OPTIONS, write_options(request.cache))
+        put(fields, _CACHE_RETENTION, request.cache.retention)
     if request.stream is not None:
         fields["stream"] = request.stream
     options = _stream_options(request, own, is_own=is_own)

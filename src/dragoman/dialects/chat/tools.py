@@ -30,11 +30,17 @@ from dragoman.core.freeform import wrapper_tool
 from dragoman.core.losses import BUILTIN_FIELDS, LossBook
 from dragoman.core.schemas import fix_schema
 from dragoman.core.tool_cache import CachedTools, made_of, remembered, written_once
+from dragoman.dialects.chat.content import put_breakpoint
 from dragoman.dialects.chat.losses import note_foreign
-from dragoman.dialects.chat.wire import BUILTIN_KINDS, LEGACY_CHOICE, LEGACY_TOOLS
+from dragoman.dialects.chat.wire import (
+    BUILTIN_KINDS,
+    CACHE_CONTROL,
+    LEGACY_CHOICE,
+    LEGACY_TOOLS,
+)
 from dragoman.dialects.codec import Target
 from dragoman.model.outcome import Repair
-from dragoman.model.parts import CLIENT_KINDS, Extra
+from dragoman.model.parts import CLIENT_KINDS, Breakpoint, Extra
 from dragoman.model.request import ChoiceMode, Grammar, Tool, ToolChoice, ToolRef
 
 _OUTER_FIELDS = frozenset({"type", "function", "custom", "cache_control"})
@@ -121,7 +127,7 @@ def _read_tool(fields: dict[str, Raw], path: str) -> Tool:
     if within:
         rest[kind] = join_object(within)
     extra = Extra("chat", rest) if rest else None
-    cache = fields.get("cache_control") or inner.get("cache_control")
+    cache = CACHE_CONTROL.read(fields.get("cache_control") or inner.get("cache_control"))
     if kind == "function":
         return _read_function(inner, path, extra, cache)
     return _read_custom(inner, path, extra, cache)
@@ -135,7 +141,9 @@ def _read_legacy(fields: Fields, path: str) -> Tool:
     return _read_function(fields, path, extra)
 
 
-def _read_function(inner: Fields, path: str, extra: Extra | None, cache: Raw | None = None) -> Tool:
+def _read_function(
+    inner: Fields, path: str, extra: Extra | None, cache: Breakpoint | None = None
+) -> Tool:
     schema = inner.get("parameters")
     if schema is not None and not is_object(schema):
         refuse(f"{path}.parameters", "an object", schema)
@@ -149,7 +157,7 @@ def _read_function(inner: Fields, path: str, extra: Extra | None, cache: Raw | N
     )
 
 
-def _read_custom(inner: Fields, path: str, extra: Extra | None, cache: Raw | None) -> Tool:
+def _read_custom(inner: Fields, path: str, extra: Extra | None, cache: Breakpoint | None) -> Tool:
     return Tool(
         name=_name(inner, path),
         kind="custom",
@@ -361,12 +369,10 @@ class ToolWriter:
         else:
             inner = self._function(tool, where) | read_present(rest.pop("function", None))
             out = {"type": "function", "function": inner}
-        cache = self._cache(tool, where)
-        if cache is not None:
-            out["cache_control"] = cache
+        put_breakpoint(out, self._cache(tool, where))
         return {**out, **rest}
 
-    def _cache(self, tool: Tool, where: str) -> Raw | None:
+    def _cache(self, tool: Tool, where: str) -> Breakpoint | None:
         if tool.cache is None or self._is_own:
             return tool.cache
         return tool.cache if self._book.note("cache_control", where) == "carry" else None

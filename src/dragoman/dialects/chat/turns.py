@@ -34,6 +34,7 @@ from dragoman.core.losses import LossBook, note_opaque
 from dragoman.core.pairing import bare_text, mark_error, unmark_error
 from dragoman.dialects.chat.content import (
     ContentPart,
+    put_breakpoint,
     read_part,
     read_sealed,
     seal_content,
@@ -43,6 +44,7 @@ from dragoman.dialects.chat.content import (
 from dragoman.dialects.chat.entries import CallEntry, legacy_entry, read_entry
 from dragoman.dialects.chat.losses import note_extra, note_foreign
 from dragoman.dialects.chat.wire import (
+    CACHE_CONTROL,
     CALL_FIELDS,
     LEGACY_CHOICE,
     MESSAGE_FIELDS,
@@ -54,6 +56,7 @@ from dragoman.dialects.codec import Target
 from dragoman.errors import MalformedJson, RequestRefused
 from dragoman.model.outcome import Repair
 from dragoman.model.parts import (
+    Breakpoint,
     Call,
     Extra,
     Media,
@@ -139,9 +142,7 @@ class MessageWriter:
                 return ()  # nothing of the turn could be written
         if turn.name is not None:
             message["name"] = turn.name
-        cache = self._cache(turn.cache, where)
-        if cache is not None:
-            message["cache_control"] = cache
+        put_breakpoint(message, self._cache(turn.cache, where))
         return (message | own_fields("chat", turn.extra),)
 
     def _role(self, turn: Turn) -> str:
@@ -196,8 +197,8 @@ class MessageWriter:
         note_foreign(self._book, media.extra, where)
         return write_media(media, self._cache(media.cache, where))
 
-    def _cache(self, cache: Raw | None, where: str) -> Raw | None:
-        if cache is None or self._is_own:
+    def _cache(self, cache: Breakpoint | None, where: str) -> Breakpoint | None:
+        if cache is None or self._is_own or not cache.alone:
             return cache
         return cache if self._book.note("cache_control", where) == "carry" else None
 
@@ -289,8 +290,7 @@ class MessageWriter:
                 self._book.note("seal", where, seal.kind)
             else:
                 out["extra_content"] = content
-        if cache is not None:
-            out["cache_control"] = cache
+        put_breakpoint(out, cache)
         for field, raw in own_fields("chat", call.extra).items():
             inner = out.get(field)
             if isinstance(inner, dict):
@@ -327,9 +327,7 @@ class MessageWriter:
             message = {"role": "tool", "tool_call_id": call_id, "content": content}
             if result.name is not None and self._is_own:
                 message["name"] = result.name
-        cache = self._cache(result.cache, where)
-        if cache is not None:
-            message["cache_control"] = cache
+        put_breakpoint(message, self._cache(result.cache, where))
         return message | own
 
     def _move(self, parts: Iterable[Part], where: str, moved: list[_Entry]) -> Iterable[Part]:
@@ -450,7 +448,7 @@ class _TurnReader:
         role = _ROLES.get(name or "")
         if role is None:
             refuse(f"{path}.role", f"one of {', '.join(_ROLES)}", fields.get("role"))
-        cache = fields.get("cache_control")
+        cache = CACHE_CONTROL.read(fields.get("cache_control"))
         content = _read_content(fields, path)
         if role == "tool":
             result = self._result(fields, content, path, is_legacy=name == "function")
@@ -512,7 +510,7 @@ class _TurnReader:
             content=kept,
             is_error=is_error,
             name=name,
-            cache=fields.get("cache_control"),
+            cache=CACHE_CONTROL.read(fields.get("cache_control")),
             extra=extra,
         )
 

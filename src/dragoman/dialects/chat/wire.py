@@ -13,6 +13,7 @@ from typing import Literal
 from msgspec import Struct
 
 from dragoman._json import Raw, typed_decoder
+from dragoman.core.prompt_cache import BreakpointForm
 from dragoman.model.outcome import FinishReason
 from dragoman.model.parts import CallKind
 
@@ -177,6 +178,10 @@ DELTA_FIELDS = frozenset(
         "images",
     }
 )
+CACHE_CONTROL = BreakpointForm("chat", "type", "ephemeral", alone=True)
+"""Anthropic's breakpoints, an extension of OpenRouter, LiteLLM and others."""
+CACHE_BREAKPOINT = BreakpointForm("chat", "mode", "explicit", alone=False)
+
 MESSAGE_FIELDS: Mapping[str, frozenset[str]] = {
     "user": frozenset({"role", "content", "name", "cache_control"}),
     "tool": frozenset({"role", "content", "name", "cache_control", "tool_call_id"}),

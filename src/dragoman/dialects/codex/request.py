@@ -53,6 +53,7 @@ from dragoman.model.parts import (
     Text,
 )
 from dragoman.model.request import (
+    CacheSettings,
     ReasoningSettings,
     Request,
     ResponseFormat,
@@ -524,8 +525,17 @@ _note_absent = unsaid_noter(
 )
 
 
+def _note_cache(settings: CacheSettings, book: LossBook) -> None:
+    if settings.mode is not None or settings.ttl is not None or settings.extra is not None:
+        book.note("cache_settings", "prompt_cache_options")
+    if settings.retention is not None:
+        book.note("cache_settings", "prompt_cache_retention")
+
+
 def _note_unsaid(request: Request, book: LossBook) -> None:
     _note_absent(request, book)
+    if request.cache is not None:
+        _note_cache(request.cache, book)
     if request.choices is not None and request.choices > 1:
         book.note("choices", "n", str(request.choices))
     note_include(request, book, given=_INCLUDED)

@@ -30,6 +30,7 @@ from dragoman.core.fields import (
 )
 from dragoman.core.seals import seals_from_signature
 from dragoman.dialects.messages.wire import (
+    CACHE_CONTROL,
     INVALID_KEY,
     MAPPED_FIELDS,
     RESULT_KINDS,
@@ -44,6 +45,7 @@ from dragoman.dialects.messages.wire import (
 from dragoman.errors import MalformedJson
 from dragoman.model.parts import (
     Annotation,
+    Breakpoint,
     Call,
     Extra,
     Media,
@@ -335,9 +337,8 @@ def _media(block: Fields, kind: MediaKind, name: str) -> Part | None:
     )
 
 
-def _cache(block: Fields) -> Raw | None:
-    cache = block.get("cache_control")
-    return None if not is_present(cache) else cache
+def _cache(block: Fields) -> Breakpoint | None:
+    return CACHE_CONTROL.read(block.get("cache_control"))
 
 
 def _own(block: Fields, name: str) -> Extra:
@@ -395,5 +396,5 @@ def part_of(block: TypedBlock) -> Part:
             )
 
 
-def _typed_cache(value: Raw) -> Raw | None:
-    return None if value == NULL else value
+def _typed_cache(value: Raw) -> Breakpoint | None:
+    return None if value == NULL else CACHE_CONTROL.read(value)

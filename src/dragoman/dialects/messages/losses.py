@@ -140,6 +140,13 @@ _REQUESTS: LossTable = {
     "logit_bias": LossRule("logit_bias", "drop"),
     "verbosity": LossRule("verbosity", "drop"),
     "cache_key": LossRule("a prompt cache key", "drop"),
+    "cache_ttl": LossRule(
+        "a cache of half an hour or more is kept for five minutes, unless the upstream's `cache_ttl` is `1h`",
+        "drop",
+    ),
+    "cache_breakpoints": LossRule(
+        "the vendor takes four breakpoints; the earliest are left out", "drop"
+    ),
     "store": LossRule("storing the answer at the provider", "drop"),
     "previous_id": LossRule("an earlier answer stored at another provider", "refuse"),
     "include": LossRule("extra output asked for by name", "drop"),

@@ -14,6 +14,7 @@ from dragoman.core.losses import LossBook, note_opaque
 from dragoman.core.seals import seal_to_signature
 from dragoman.dialects.messages.losses import DEFAULT_TARGET, note_foreign
 from dragoman.dialects.messages.wire import (
+    CACHE_CONTROL,
     CALLED_RESULTS,
     DIRECT,
     INVALID_KEY,
@@ -214,7 +215,9 @@ def result_block(part: Result, book: LossBook, where: str) -> Block | None:
 
 def _result_text(text: Text, book: LossBook, where: str) -> Block:
     block: Block = _text_block(text, book, where) or {"type": "text", "text": "", "citations": []}
-    return block if text.cache is None else {**block, "cache_control": text.cache}
+    return (
+        block if text.cache is None else {**block, "cache_control": CACHE_CONTROL.write(text.cache)}
+    )
 
 
 def citation_from_annotation(annotation: Annotation, book: LossBook, where: str) -> Raw | None:

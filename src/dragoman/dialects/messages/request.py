@@ -9,6 +9,7 @@ Reasoning settings that came in this dialect have an `extra` of this dialect, ev
 Settings of other dialects have an effort, which becomes a budget of tokens.
 """
 
+import re
 from collections.abc import Mapping
 from typing import cast
 
@@ -45,6 +46,7 @@ from dragoman.core.request_settings import (
 )
 from dragoman.core.schemas import SchemaRules, fix_schema
 from dragoman.dialects.codec import EncodedRequest, Target
+from dragoman.dialects.messages.breakpoints import NO_CHANGE
 from dragoman.dialects.messages.compaction import compaction_betas
 from dragoman.dialects.messages.context_management import (
     EDITS_FIELD,
@@ -71,11 +73,16 @@ from dragoman.dialects.messages.turns import (
     lacks_thinking,
     read_turns,
 )
-from dragoman.dialects.messages.wire import DEFERRED_BETA, MAPPED_FIELDS, THINKING_TYPES
+from dragoman.dialects.messages.wire import (
+    CACHE_CONTROL,
+    DEFERRED_BETA,
+    MAPPED_FIELDS,
+    THINKING_TYPES,
+)
 from dragoman.errors import RequestRefused
 from dragoman.model.outcome import LossAction, Repair
 from dragoman.model.parts import Call, Extra
-from dragoman.model.request import ReasoningSettings, Request, ResponseFormat, Tool
+from dragoman.model.request import CacheSettings, ReasoningSettings, Request, ResponseFormat, Tool
 
 MIN_BUDGET = 1024  # the vendor's minimum
 _DEFAULT_EFFORT = "medium"
@@ -285,6 +292,27 @@ def _read_user(fields: Fields, key: str) -> str | None:
     return ask_text(ask_object(fields, key) or {}, "user_id", key)
 
 
+def _read_cache(fields: Fields, key: str) -> CacheSettings | None:
+    ask_object(fields, key)
+    point = CACHE_CONTROL.read(fields[key])
+    return None if point is None else CacheSettings(last=point)
+
+
+# The user ids of Claude Code: a JSON object since version 2, before that words joined by underscores.
+_SESSION = re.compile(r"user_.*_session_([0-9A-Za-z-]+)")
+_MAX_SESSION = 64  # characters; OpenAI's limit of a cache key
+
+
+def session_of(user: str) -> str | None:
+    """The id of a session of Claude Code, from the user id that it sends."""
+    if user.startswith("{"):
+        session = read_text(read_object(user.encode("utf-8", "replace")).get("session_id"))
+    else:
+        found = _SESSION.fullmatch(user)
+        session = None if found is None else found[1]
+    return session if session and len(session) <= _MAX_SESSION else None
+
+
 def _read_tier(fields: Fields, key: str) -> str | None:
     tier = ask_text(fields, key)
     return tier if tier is None else _TIERS.get(tier, tier)
@@ -307,6 +335,7 @@ SETTINGS = SettingTable(
         "output_config": ("reasoning", read_reasoning),
         "metadata": ("user", _read_user),
         "service_tier": ("service_tier", _read_tier),
+        "cache_control": ("cache", _read_cache),
     },
     apart=("messages", "system", "output_format"),
 )
@@ -322,6 +351,9 @@ def _read_fields(fields: Fields) -> Request:
         unknown = without(read_present(fields[key]), MAPPED_FIELDS[key]) if key in fields else None
         if unknown:
             rest[key] = raw(unknown)
+    user = settings.get("user")
+    if isinstance(user, str):
+        settings["session"] = session_of(user)
     extra = present(rest)
     if EDITS_FIELD in extra:
         settings["compact_at"] = read_compact_at(extra[EDITS_FIELD])
@@ -365,6 +397,9 @@ def encode_request(
     conversation.take(turns)
     offered = allowed_tools(request.tools, request.tool_choice)
     tools = write_tools(offered, names, target, book, loaded)
+    points = conversation.settle_breakpoints(request.cache, len(tools.labels), tools.points)
+    if points is not NO_CHANGE:
+        tools = write_tools(offered, names, target, book, loaded, points)
     choice = write_choice(
         request.tool_choice, tools.labels, names, book, parallel=request.parallel_calls
     )
@@ -384,6 +419,8 @@ def encode_request(
     fields.update(_sampling(request, plan, book))
     fields.update(_output(request, plan, target, own, book))
     fields.update(_about(request, own, book))
+    if request.cache is not None and request.cache.last is not None:
+        fields["cache_control"] = CACHE_CONTROL.write(request.cache.last)
     _note_unsaid(request, book)
     note_include(request, book, given=(_ENCRYPTED,))
     body = dumps_document({**fields, **own})

@@ -34,9 +34,15 @@ from dragoman.core.schemas import EMPTY_SCHEMA, fix_schema
 from dragoman.core.tool_cache import CachedTools, remembered, written_once
 from dragoman.dialects.codec import Target
 from dragoman.dialects.messages.blocks import added_definition
+from dragoman.dialects.messages.breakpoints import NO_CHANGE, ToolBreakpoints
 from dragoman.dialects.messages.losses import note_foreign
 from dragoman.dialects.messages.render import Block
-from dragoman.dialects.messages.wire import MAPPED_FIELDS, TOOL_CHOICES, TOOL_FAMILIES
+from dragoman.dialects.messages.wire import (
+    CACHE_CONTROL,
+    MAPPED_FIELDS,
+    TOOL_CHOICES,
+    TOOL_FAMILIES,
+)
 from dragoman.errors import RequestRefused
 from dragoman.model.outcome import Repair
 from dragoman.model.parts import CallKind, Extra, Opaque, Result
@@ -96,7 +102,7 @@ def _read_tool(value: Raw, path: str) -> Tool:
         schema=None if not is_present(schema) else schema,
         strict=ask_bool(fields, "strict", path),
         deferred=ask_bool(fields, "defer_loading", path),
-        cache=None if not is_present(fields.get("cache_control")) else fields["cache_control"],
+        cache=CACHE_CONTROL.read(fields.get("cache_control")),
         extra=Extra("messages", without(present(fields), _KNOWN)),
     )
 
@@ -140,11 +146,15 @@ def read_parallel(fields: Fields) -> bool | None:
 
 
 class WrittenTools(Struct, frozen=True):
-    """A list of tools as it is sent; `source` is None if it is empty. `labels`: the identity of each tool, see `_label`."""
+    """A list of tools as it is sent; `source` is None if it is empty. `labels`: the identity of each tool, see `_label`.
+
+    points: how many of them have a cache breakpoint.
+    """
 
     source: Raw | None
     labels: frozenset[str]
     repairs: tuple[Repair, ...]
+    points: int = 0
 
 
 _NO_TOOLS = WrittenTools(None, frozenset(), ())
@@ -156,13 +166,14 @@ def write_tools(
     target: Target,
     book: LossBook,
     loaded: Loaded = NONE_LOADED,
+    points: ToolBreakpoints = NO_CHANGE,
 ) -> WrittenTools:
     """Write the tools in their order, and those in `loaded` as deferred. The result is cached for each list of tools."""
     if not tools:
         return _NO_TOOLS
-    key = ("messages: written", target, names.others, loaded)
+    key = ("messages: written", target, names.others, loaded, points)
     return written_once(
-        tools, key, book, lambda fresh: _write_list(tools, names, target, fresh, loaded)
+        tools, key, book, lambda fresh: _write_list(tools, names, target, fresh, loaded, points)
     )
 
 
@@ -194,7 +205,12 @@ def find_loaded(tools: Sequence[Tool], turns: Iterable[Turn], target: Target) ->
 
 
 def _write_list(
-    tools: tuple[Tool, ...], names: NameMap, target: Target, book: LossBook, loaded: Loaded
+    tools: tuple[Tool, ...],
+    names: NameMap,
+    target: Target,
+    book: LossBook,
+    loaded: Loaded,
+    points: ToolBreakpoints,
 ) -> WrittenTools:
     """Write the tools without duplicates: the vendor refuses a name that comes twice."""
     written: dict[str, Block] = {}
@@ -213,8 +229,10 @@ def _write_list(
             repairs.append(Repair("duplicate_tool", where, label))
         else:
             written[label] = block
-    source = Raw(dumps_document(list(written.values()))) if written else None
-    return WrittenTools(source, frozenset(written), tuple(repairs))
+    blocks = list(written.values())
+    count = points.settle(blocks)
+    source = Raw(dumps_document(blocks)) if blocks else None
+    return WrittenTools(source, frozenset(written), tuple(repairs), count)
 
 
 def write_choice(
@@ -306,7 +324,7 @@ def _write_tool(
     if is_own and tool.deferred is not None and target.deferred_tools is not False:
         block["defer_loading"] = tool.deferred
     if tool.cache is not None:
-        block["cache_control"] = tool.cache
+        block["cache_control"] = CACHE_CONTROL.write(tool.cache)
     return {**block, **own}
 
 
@@ -319,7 +337,7 @@ def _write_builtin(tool: Tool, target: Target, book: LossBook, where: str) -> Bl
     variant, name = builtin
     block: Block = {"type": variant, "name": name}
     if tool.cache is not None:
-        block["cache_control"] = tool.cache
+        block["cache_control"] = CACHE_CONTROL.write(tool.cache)
     return block
 
 

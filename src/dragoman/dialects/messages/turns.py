@@ -56,6 +56,7 @@ from dragoman.dialects.messages.blocks import (
     read_content,
     type_of,
 )
+from dragoman.dialects.messages.breakpoints import BreakpointWriter, ToolBreakpoints
 from dragoman.dialects.messages.losses import note_foreign
 from dragoman.dialects.messages.render import (
     NATIVE_KINDS,
@@ -64,11 +65,17 @@ from dragoman.dialects.messages.render import (
     block_from_part,
     input_object,
 )
-from dragoman.dialects.messages.wire import MAPPED_FIELDS, RESULT_SUFFIX, TypedMessage
+from dragoman.dialects.messages.wire import (
+    CACHE_CONTROL,
+    MAPPED_FIELDS,
+    RESULT_SUFFIX,
+    TypedMessage,
+)
 from dragoman.errors import RequestRefused
 from dragoman.model.outcome import Repair
 from dragoman.model.parts import (
     Annotation,
+    Breakpoint,
     Call,
     Dialect,
     Extra,
@@ -80,7 +87,7 @@ from dragoman.model.parts import (
     Result,
     Text,
 )
-from dragoman.model.request import Role, Tool, Turn
+from dragoman.model.request import CacheSettings, Role, Tool, Turn
 
 _KNOWN = MAPPED_FIELDS["request.message"]
 
@@ -114,7 +121,7 @@ def _without_billing(system: tuple[Part, ...]) -> tuple[Part, ...]:
         return system
     block: Block = {"type": "text", "text": first.text, **own_fields("messages", first.extra)}
     if first.cache is not None:
-        block["cache_control"] = first.cache
+        block["cache_control"] = CACHE_CONTROL.write(first.cache)
     return (Opaque(dialect="messages", type="text", raw=raw(block)), *system[1:])
 
 
@@ -338,6 +345,7 @@ class RequestBlockWriter:
         self._target = target
         self._book = book
         self._referred = referred
+        self.breakpoints = BreakpointWriter(target, book)
         # An upstream without deferred tools reads the result of a search as text.
         self._is_plain = target.deferred_tools is False
         own: Dialect | None = None if self._is_plain else "messages"
@@ -347,18 +355,18 @@ class RequestBlockWriter:
         """Return the blocks of a part in a message of this role. Empty text gives no block: the vendor refuses it."""
         match part:
             case Text():
-                return _cached(self._text(part, where), part.cache)
+                return self._cached(self._text(part, where), part.cache, where)
             case Refusal():
                 note_foreign(self._book, part.extra, where)
                 return [] if is_blank(part.text) else [{"type": "text", "text": part.text}]
             case Reasoning() if place == "assistant":
                 return self._reasoning(part, where)
             case Call() if place == "assistant":
-                return _cached(self._call(part, where), part.cache)
+                return self._cached(self._call(part, where), part.cache, where)
             case Result():
-                return _cached(self._result(part, place, where), part.cache)
+                return self._cached(self._result(part, place, where), part.cache, where)
             case Media():
-                return _cached(self._media(part, place, where), part.cache)
+                return self._cached(self._media(part, place, where), part.cache, where)
             case Opaque() if self._loaded.is_foreign(part):
                 self._loaded.leave_out(part, where)
                 return []
@@ -372,6 +380,11 @@ class RequestBlockWriter:
                 return []
             case _:
                 assert_never(part)
+
+    def _cached(self, blocks: list[Block], point: Breakpoint | None, where: str) -> list[Block]:
+        if point is not None:
+            self.breakpoints.put(blocks, point, where)
+        return blocks
 
     def _reference(self, part: Opaque) -> Block:
         """Write a reference to a tool, or its definition, with the name under which the tool is offered."""
@@ -516,13 +529,6 @@ class RequestBlockWriter:
         return [] if block is None else [block]
 
 
-def _cached(blocks: list[Block], cache: Raw | None) -> list[Block]:
-    """Set a cache breakpoint on the last block."""
-    if blocks and cache is not None:
-        blocks[-1]["cache_control"] = cache
-    return blocks
-
-
 def is_blank(text: str) -> bool:
     """Whether the vendor refuses a text block with this text."""
     return not text or text.isspace()
@@ -610,7 +616,6 @@ _REMINDER = "<system-reminder>"
 _REMINDER_END = "</system-reminder>"
 
 _Role = Literal["user", "assistant", "system"]
-_THINKING = frozenset({"thinking", "redacted_thinking"})
 _SERVER_CALLS = frozenset({"server_tool_use", "mcp_tool_use"})
 
 
@@ -667,6 +672,15 @@ class MessageListWriter:
             self._pair_server_calls()
         self._settle_messages()
 
+    def settle_breakpoints(
+        self, settings: CacheSettings | None, tool_count: int, tool_points: int
+    ) -> ToolBreakpoints:
+        """See `BreakpointWriter.settle`."""
+        messages = [(message.role, message.blocks) for message in self._messages]
+        return self._parts.breakpoints.settle(
+            settings, self._system, messages, tool_count, tool_points
+        )
+
     @property
     def system(self) -> str | list[Block] | None:
         return _content(self._system) if self._system else None
@@ -683,11 +697,7 @@ class MessageListWriter:
         for index, part in enumerate(turn.parts):
             blocks.extend(self._parts.write(part, place, f"{where}.parts[{index}]"))
         if turn.cache is not None:
-            # A breakpoint of a turn goes on its last block and replaces that block's own; thinking blocks take none.
-            for block in reversed(blocks):
-                if block.get("type") not in _THINKING:
-                    block["cache_control"] = turn.cache
-                    break
+            self._parts.breakpoints.put(blocks, turn.cache, where)
         return blocks
 
     def _note_turn(self, turn: Turn, where: str) -> None:

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from dragoman._json import Raw, typed_decoder
 from dragoman.core.fields import NULL
+from dragoman.core.prompt_cache import BreakpointForm
 from dragoman.model.outcome import FinishReason
 from dragoman.model.parts import CallKind
 
@@ -198,6 +199,17 @@ THINKING_TYPES = frozenset({"enabled", "disabled", "adaptive", "between_tools"})
 
 _CACHED_CALL = frozenset({"type", "id", "name", "input", "cache_control"})
 _SERVER_RESULT = frozenset({"type", "tool_use_id", "content", "cache_control"})
+
+CACHE_CONTROL = BreakpointForm("messages", "type", "ephemeral", alone=True)
+CACHEABLE: frozenset[object] = frozenset(
+    {
+        *("text", "image", "document", "search_result", "tool_use", "tool_result"),
+        *("server_tool_use", "web_search_tool_result", "web_fetch_tool_result"),
+        *("code_execution_tool_result", "bash_code_execution_tool_result"),
+        *("text_editor_code_execution_tool_result", "mcp_tool_use", "mcp_tool_result"),
+    }
+)
+"""The blocks that take a cache breakpoint; thinking takes none."""
 
 MAPPED_FIELDS: Mapping[str, frozenset[str]] = {
     "request.message": frozenset({"role", "content"}),

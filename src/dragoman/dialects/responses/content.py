@@ -13,15 +13,19 @@ from dragoman.core.fields import (
     read_text,
 )
 from dragoman.core.media import audio_format, audio_type, file_data, image_url, split_data_url
-from dragoman.dialects.responses.wire import OPAQUE_PART
-from dragoman.model.parts import Annotation, Extra, Media, Opaque, Refusal, Text
+from dragoman.dialects.responses.wire import CACHE_BREAKPOINT, OPAQUE_PART
+from dragoman.model.parts import Annotation, Breakpoint, Extra, Media, Opaque, Refusal, Text
 
 Content = Text | Refusal | Media | Opaque
 
-_TEXT_FIELDS = frozenset({"type", "text", "annotations", "logprobs"})
+BREAKPOINT = "prompt_cache_breakpoint"
+_TEXT_FIELDS = frozenset({"type", "text", "annotations", "logprobs", BREAKPOINT})
 _TEXT_TYPES = frozenset({"output_text", "input_text", "text"})
-_IMAGE_FIELDS = frozenset({"type", "image_url", "file_id", "detail"})
-_FILE_FIELDS = frozenset({"type", "file_data", "file_url", "file_id", "filename", "detail"})
+_IMAGE_FIELDS = frozenset({"type", "image_url", "file_id", "detail", BREAKPOINT})
+_FILE_FIELDS = frozenset(
+    {"type", "file_data", "file_url", "file_id", "filename", "detail", BREAKPOINT}
+)
+_SOUND_FIELDS = frozenset({"type", "input_audio", BREAKPOINT})
 
 
 def read_content(
@@ -36,6 +40,7 @@ def read_content(
             logprobs=read_logprobs(fields.get("logprobs")),
             item_id=item_id,
             item_extra=item_extra,
+            cache=CACHE_BREAKPOINT.read(fields.get(BREAKPOINT)),
             extra=extra_of("responses", fields, _TEXT_FIELDS),
         )
     if kind == "refusal":
@@ -123,6 +128,7 @@ def read_image(fields: Fields, known: Collection[str] = _IMAGE_FIELDS) -> Media:
         url=None if inline else url,
         file_id=read_text(fields.get("file_id")),
         detail=read_text(fields.get("detail")),
+        cache=CACHE_BREAKPOINT.read(fields.get(BREAKPOINT)) if BREAKPOINT in known else None,
         extra=extra_of("responses", fields, known),
     )
 
@@ -138,6 +144,7 @@ def _file(fields: Fields) -> Media:
         file_id=read_text(fields.get("file_id")),
         filename=read_text(fields.get("filename")),
         detail=read_text(fields.get("detail")),
+        cache=CACHE_BREAKPOINT.read(fields.get(BREAKPOINT)),
         extra=extra_of("responses", fields, _FILE_FIELDS),
     )
 
@@ -149,8 +156,14 @@ def _sound(fields: Fields) -> Media:
         kind="audio",
         media_type=audio_type(form) if form else None,
         data=read_text(sound.get("data")),
-        extra=extra_of("responses", fields, ("type", "input_audio")),
+        cache=CACHE_BREAKPOINT.read(fields.get(BREAKPOINT)),
+        extra=extra_of("responses", fields, _SOUND_FIELDS),
     )
+
+
+def breakpoint_fields(point: Breakpoint | None) -> dict[str, object]:
+    """The field of a breakpoint; none for one of Anthropic's, which place all breakpoints: OpenAI caches by itself."""
+    return {} if point is None or point.alone else {BREAKPOINT: CACHE_BREAKPOINT.write(point)}
 
 
 def media_fields(media: Media) -> dict[str, object] | None:
@@ -164,7 +177,7 @@ def media_fields(media: Media) -> dict[str, object] | None:
         out = {"type": "input_audio", "input_audio": sound}
     else:
         return None
-    return {**out, **own_fields("responses", media.extra)}
+    return {**out, **breakpoint_fields(media.cache), **own_fields("responses", media.extra)}
 
 
 def _image_fields(media: Media) -> dict[str, object]:

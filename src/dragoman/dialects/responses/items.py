@@ -27,7 +27,12 @@ from dragoman.core.fields import (
 from dragoman.core.pairing import mark_error, unmark_error
 from dragoman.core.seals import seals_from_encrypted
 from dragoman.core.surrogates import join_exactly
-from dragoman.dialects.responses.content import media_fields, read_content, read_image
+from dragoman.dialects.responses.content import (
+    breakpoint_fields,
+    media_fields,
+    read_content,
+    read_image,
+)
 from dragoman.dialects.responses.wire import (
     CALL_ITEMS,
     ITEM_OF_KIND,
@@ -509,13 +514,17 @@ def _marked(result: Result, text: str) -> str:
     return mark_error(text) if result.is_error and result.kind != "apply_patch" else text
 
 
+def _text_extras(part: Text) -> dict[str, object]:
+    return {**breakpoint_fields(part.cache), **own_fields("responses", part.extra)}
+
+
 def _content_output(result: Result) -> object:
     """Return a string if the content is a single text, else a list of parts."""
     content = result.content
     if not content:
         return _marked(result, "")
     first = content[0]
-    if len(content) == 1 and isinstance(first, Text) and not own_fields("responses", first.extra):
+    if len(content) == 1 and isinstance(first, Text) and not _text_extras(first):
         return _marked(result, first.text)
     out: list[object] = []
     if result.is_error and not isinstance(first, Text):
@@ -524,9 +533,7 @@ def _content_output(result: Result) -> object:
         match part:
             case Text():
                 text = _marked(result, part.text) if number == 0 else part.text
-                out.append(
-                    {"type": "input_text", "text": text, **own_fields("responses", part.extra)}
-                )
+                out.append({"type": "input_text", "text": text, **_text_extras(part)})
             case Media():
                 out.append(media_fields(part) or {"type": "input_text", "text": f"[{part.kind}]"})
             case Opaque():

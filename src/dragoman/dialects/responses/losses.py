@@ -11,7 +11,11 @@ LOSSES: LossTable = {
     "assistant_media": LossRule("an image, sound or file that the model made earlier", "drop"),
     "audio_input": LossRule("the Responses API takes no sound in messages", "refuse"),
     "builtin_tool": LossRule("the upstream has no such built-in tool", "drop"),
-    "cache_control": LossRule("cache breakpoints have no place; OpenAI caches by itself", "drop"),
+    "cache_control": LossRule(
+        "a breakpoint of Anthropic has no place; not reported, as OpenAI caches by itself",
+        "drop",
+        is_reported=False,
+    ),
     "choices": LossRule("a response has one choice", "refuse"),
     "foreign_seal": LossRule(
         "sealed reasoning of another provider must not be sent to OpenAI", "drop"

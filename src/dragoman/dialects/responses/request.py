@@ -33,6 +33,7 @@ from dragoman.core.fields import (
 )
 from dragoman.core.losses import LossBook, note_request_fields
 from dragoman.core.pairing import is_paired, pair_results
+from dragoman.core.prompt_cache import read_settings, write_options
 from dragoman.core.request_settings import (
     SettingTable,
     effort_from_budget,
@@ -65,7 +66,13 @@ from dragoman.dialects.responses.turns import (
 from dragoman.errors import MalformedJson, RequestRefused
 from dragoman.model.outcome import LossAction, Repair
 from dragoman.model.parts import Call, Extra, Opaque, Reasoning, Result, Text
-from dragoman.model.request import ReasoningSettings, Request, ResponseFormat, Turn
+from dragoman.model.request import (
+    CacheSettings,
+    ReasoningSettings,
+    Request,
+    ResponseFormat,
+    Turn,
+)
 
 ENCRYPTED = "reasoning.encrypted_content"
 LOGPROBS = "message.output_text.logprobs"
@@ -116,7 +123,7 @@ def read_reasoning(fields: Fields, _key: str) -> ReasoningSettings | None:
 
 
 def _write_settings(
-    request: Request, own: Fields, book: LossBook, *, is_native: bool
+    request: Request, own: Fields, target: Target, book: LossBook, *, is_native: bool
 ) -> JsonObject:
     out = SETTINGS.write(request)
     if request.stream is not None:
@@ -128,6 +135,10 @@ def _write_settings(
             put(out, "user", settle_user(request, book))
         if request.service_tier is not None:
             put(out, "service_tier", _service_tier(request.service_tier, book))
+        if request.session is not None and target.cache and request.cache_key is None:
+            out["prompt_cache_key"] = request.session
+    if request.cache is not None:
+        out |= _write_cache(request.cache)
     if request.response_format is not None or request.verbosity is not None or "text" in own:
         put(out, "text", _text(request, own, book))
     if request.reasoning is not None:
@@ -245,8 +256,8 @@ _note_unsaid = unsaid_noter(
         "top_k": ("top_k", "top_k"),
     }
 )
-# Chat has these fields too, with the same values.
-_SHARED = ("moderation", "prompt_cache_options", "prompt_cache_retention")
+# Chat has this field too, with the same values.
+_SHARED = ("moderation",)
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
@@ -267,6 +278,19 @@ def decode_request(body: bytes) -> Request:
 
 def _read_metadata(fields: Fields, key: str) -> Raw | None:
     return None if ask_object(fields, key) is None else fields[key]
+
+
+_CACHE_OPTIONS = "prompt_cache_options"
+_CACHE_RETENTION = "prompt_cache_retention"
+
+
+def _read_cache(fields: Fields, _key: str) -> CacheSettings | None:
+    return read_settings("responses", fields, _CACHE_OPTIONS, _CACHE_RETENTION)
+
+
+def _write_cache(settings: CacheSettings) -> JsonObject:
+    written = {_CACHE_OPTIONS: write_options(settings), _CACHE_RETENTION: settings.retention}
+    return {name: value for name, value in written.items() if value is not None}
 
 
 def _read_include(fields: Fields, key: str) -> tuple[str, ...]:
@@ -294,6 +318,8 @@ SETTINGS = SettingTable(
         "tool_choice": ("tool_choice", read_choice),
         "reasoning": ("reasoning", read_reasoning),
         "include": ("include", _read_include),
+        _CACHE_OPTIONS: ("cache", _read_cache),
+        _CACHE_RETENTION: ("cache", _read_cache),
     },
     apart=("instructions", "input", "tools", "text"),
 )
@@ -307,8 +333,6 @@ _UNMODELLED: Mapping[str, Callable[[Fields, str], object]] = {
     "max_tool_calls": ask_int,
     "presence_penalty": ask_number,
     "prompt": ask_object,
-    "prompt_cache_options": ask_object,
-    "prompt_cache_retention": ask_text,
     "truncation": ask_text,
 }
 # What may stand in place of `input`: each of them names a conversation or a text that the server has.
@@ -401,14 +425,14 @@ def echo_settings(request: Request, book: LossBook) -> JsonObject:
         settings = request.reasoning
         own = own_fields("responses", settings.extra)
         out["reasoning"] = {"effort": settings.effort, "summary": settings.summary, **own}
+    if request.cache is not None:
+        out |= _write_cache(request.cache)
     own = own_fields("responses", request.extra)
     if request.response_format is not None or request.verbosity is not None or "text" in own:
         out["text"] = _echo_text(request)
-    for name in own.keys() & _UNMODELLED.keys():
+    for name in own.keys() & (_UNMODELLED.keys() | {"conversation"}):
         if is_present(own.get(name)):
-            out[name] = own[name]
-    if is_present(own.get("conversation")):
-        out["conversation"] = _echo_conversation(own["conversation"])
+            out[name] = _echo_conversation(own[name]) if name == "conversation" else own[name]
     for name in [name for name, value in out.items() if not _is_repeated(value)]:
         del out[name]
         book.note("echo", name)
@@ -496,7 +520,7 @@ def encode_request(
     if request.tool_choice is not None:
         body["tool_choice"] = write_choice(request.tool_choice, names, book)
     own = request.extra.fields if is_native and request.extra is not None else {}
-    body |= _write_settings(request, own, book, is_native=is_native)
+    body |= _write_settings(request, own, target, book, is_native=is_native)
     _note_absent(request, book)
     body |= shared
     body |= compacting

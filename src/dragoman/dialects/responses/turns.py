@@ -41,7 +41,7 @@ from dragoman.core.pairing import bare_text, unmark_error
 from dragoman.core.seals import seal_to_encrypted, split_family
 from dragoman.core.surrogates import replace_lone
 from dragoman.dialects.codec import Target
-from dragoman.dialects.responses.content import media_fields, read_content
+from dragoman.dialects.responses.content import breakpoint_fields, media_fields, read_content
 from dragoman.dialects.responses.item_writer import ItemWriter, JsonObject, call_status
 from dragoman.dialects.responses.items import (
     call_fields,
@@ -180,7 +180,7 @@ class InputItemWriter:
         if isinstance(part, Opaque):
             return
         note_foreign(self._book, part.extra, where)
-        if not isinstance(part, Refusal) and part.cache is not None:
+        if not isinstance(part, Refusal) and part.cache is not None and part.cache.alone:
             self._book.note("cache_control", where)
         if isinstance(part, Text) and part.annotations and turn.role != "assistant":
             self._book.note("annotation", where, "only an assistant's texts have citations")
@@ -239,7 +239,7 @@ class InputItemWriter:
 
     def _text(self, turn: Turn, part: Text) -> object:
         """Return a string if the part is plain text, else a content part."""
-        own = own_fields("responses", part.extra)
+        own = {**breakpoint_fields(part.cache), **own_fields("responses", part.extra)}
         if turn.role != "assistant":
             return {**_input_text(part.text), **own} if own else part.text
         if not part.annotations and part.logprobs is None and not own:

@@ -13,6 +13,7 @@ from typing import Literal, cast
 from msgspec import UNSET, Struct, UnsetType
 
 from dragoman._json import Raw, typed_decoder
+from dragoman.core.prompt_cache import BreakpointForm
 from dragoman.model.outcome import FinishReason
 from dragoman.model.parts import CallKind, Executor, PartStatus
 
@@ -532,6 +533,7 @@ FUNCTION_LIKE = frozenset({"function_call", "function", "tool_use", "tool_call"}
 """Content parts that are calls: backends behind reverse proxies put them inside messages."""
 
 OPAQUE_PART = "content/"
+CACHE_BREAKPOINT = BreakpointForm("responses", "mode", "explicit", alone=False)
 """Prefix of the type of an Opaque that is a content part of a message and not an item."""
 
 PART_STATUS: Mapping[str, PartStatus] = {

@@ -123,6 +123,10 @@ def json_line(record: RequestRecord, now: float) -> str:
     }
     if record.failed:
         line["failed_attempts"] = [f"{upstream} {kind}" for upstream, kind in record.failed]
+    if record.cached_tokens is not None:
+        line["cached_tokens"] = record.cached_tokens
+    if record.cache_write_tokens is not None:
+        line["cache_write_tokens"] = record.cache_write_tokens
     if record.call_names:
         line["tool_names"] = [clean(name, MAX_NAME) for name in record.call_names]
     if record.error_kind is not None:

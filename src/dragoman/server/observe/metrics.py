@@ -92,6 +92,13 @@ class _Meters:
         self.tokens = counter(
             "tokens", "Tokens reported by upstreams", "upstream", "model", "direction"
         )
+        self.cached = counter(
+            "cached_tokens",
+            "Input tokens that upstreams read from their caches of prompts, or wrote to them",
+            "upstream",
+            "model",
+            "kind",
+        )
         self.bytes = counter("bytes", "Bytes of bodies, from and to clients", "door", "direction")
         self.losses = counter("losses", "What a dialect could not say", "upstream", "code", "door")
         self.repairs = counter("repairs", "Repairs of conversations", "upstream", "rule", "door")
@@ -143,6 +150,8 @@ class UpstreamCounts(Struct):
     tool_calls: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
+    cached_tokens: int = 0
+    cache_write_tokens: int = 0
 
     def add(self, other: "UpstreamCounts") -> None:
         for name in self.__struct_fields__:
@@ -154,11 +163,16 @@ _COUNTED = {
     "dragoman_errors": "errors",
     "dragoman_tool_calls": "tool_calls",
     "dragoman_tokens": "",  # the direction says which
+    "dragoman_cached_tokens": "",  # the kind says which
 }
+_CACHED_KINDS = {"read": "cached_tokens", "write": "cache_write_tokens"}
 
 
 def _count(counts: UpstreamCounts, metric: str, sample: Sample) -> None:
-    field = _COUNTED[metric] or f"{sample.labels['direction']}_tokens"
+    field = _COUNTED[metric]
+    if not field:
+        kind = sample.labels.get("kind")
+        field = f"{sample.labels['direction']}_tokens" if kind is None else _CACHED_KINDS[kind]
     setattr(counts, field, getattr(counts, field) + int(sample.value))
 
 
@@ -182,6 +196,7 @@ class Telemetry:
         self._values: dict[str, set[str]] = {}
         self._usual = lru_cache(_REMEMBERED)(self._find_usual)
         self._tokens = lru_cache(_REMEMBERED)(self._find_tokens)
+        self._cached = lru_cache(_REMEMBERED)(self._find_cached)
         self._rare = lru_cache(_REMEMBERED)(self._find_rare)
         self._asked = lru_cache(_REMEMBERED)(self._find_asked)
 
@@ -233,6 +248,8 @@ class Telemetry:
             self._count_usual(self._usual(*key), group)
         self._count_tokens(records)
         for record in records:
+            if record.cached_tokens or record.cache_write_tokens:
+                self._count_cached(record)
             if record.losses or record.repairs or record.problems:
                 self._count_irregular(record)
             if record.error_kind is not None or record.client_gone:
@@ -288,6 +305,14 @@ class Telemetry:
             count_input(read)
             count_output(written)
 
+    def _count_cached(self, record: RequestRecord) -> None:
+        model = record.model
+        find = self._cached if len(model) <= _LONGEST_REMEMBERED else self._find_cached
+        count_read, count_write = find(record.upstream, model)
+        # A negative count is an upstream's mistake; a counter would raise.
+        count_read(max(0, record.cached_tokens or 0))
+        count_write(max(0, record.cache_write_tokens or 0))
+
     def _count_irregular(self, record: RequestRecord) -> None:
         meters, upstream, door = self._meters, record.upstream, record.door
         for loss in record.losses:
@@ -320,6 +345,11 @@ class Telemetry:
         find = self._meters.tokens.labels
         labels = (self._upstream(upstream), self._model(model))
         return find(*labels, "input").inc, find(*labels, "output").inc
+
+    def _find_cached(self, upstream: str, model: str) -> tuple[_Count, _Count]:
+        find = self._meters.cached.labels
+        labels = (self._upstream(upstream), self._model(model))
+        return find(*labels, "read").inc, find(*labels, "write").inc
 
     def _find_rare(
         self, meter: Counter, upstream: str, label: str, value: str, *others: str

@@ -13,6 +13,7 @@ class RequestRecord(Struct, kw_only=True, eq=False):
     model: the name that the client asked for, as received; upstream_model: the name that the upstream was asked for.
     status: the HTTP status that the client got; 0 if it left before that.
     first_byte_s, duration_s: seconds from the request's head to the first and to the last byte of the answer.
+    cached_tokens, cache_write_tokens: how many of the input tokens the upstream read from its cache, and wrote to it.
     attempts: how often an upstream was asked. failed: the upstream and the kind of error of each attempt that another one followed.
     error: the message that the client got, for the log.
     upstream_dialect: the dialect in which the upstream was asked.
@@ -33,6 +34,8 @@ class RequestRecord(Struct, kw_only=True, eq=False):
     finish: FinishReason | None = None
     input_tokens: int | None = None
     output_tokens: int | None = None
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
     first_byte_s: float | None = None
     duration_s: float = 0.0
     losses: tuple[Loss, ...] = ()

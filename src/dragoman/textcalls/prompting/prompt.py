@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from msgspec import Struct, structs
 
-from dragoman._json import Raw, as_object
+from dragoman._json import as_object
 from dragoman.core.aliases import NameMap, flat_name
 from dragoman.core.freeform import wrap_input, wrapper_tool
 from dragoman.core.loaded_tools import LoadedTools
@@ -22,7 +22,17 @@ from dragoman.core.pairing import merge_turns, pair_results
 from dragoman.core.schemas import EMPTY_SCHEMA
 from dragoman.errors import ConfigError, MalformedJson
 from dragoman.model.outcome import Loss, LossAction, Repair
-from dragoman.model.parts import CLIENT_KINDS, Call, Extra, Media, Opaque, Part, Result, Text
+from dragoman.model.parts import (
+    CLIENT_KINDS,
+    Breakpoint,
+    Call,
+    Extra,
+    Media,
+    Opaque,
+    Part,
+    Result,
+    Text,
+)
 from dragoman.model.request import Namespace, Request, Tool, ToolChoice, ToolRef, Turn
 from dragoman.textcalls.offers import Offers
 from dragoman.textcalls.prompting.formats import PROMPTS
@@ -245,7 +255,7 @@ def write_turns(
 
 
 def add_text(
-    parts: tuple[Part, ...], text: str, between: str, cache: Raw | None = None
+    parts: tuple[Part, ...], text: str, between: str, cache: Breakpoint | None = None
 ) -> tuple[Part, ...]:
     """Return the parts followed by a text, joined to a last text part, because many servers accept only one."""
     last = parts[-1] if parts else None

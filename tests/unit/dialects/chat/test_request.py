@@ -17,7 +17,6 @@ from chat_requests import (
     foreign,
     messages,
 )
-from dragoman._json import Raw
 from dragoman.core.pairing import ERROR_MARK
 from dragoman.dialects.chat import (
     DEFAULT_TARGET,
@@ -26,6 +25,7 @@ from dragoman.dialects.chat import (
 )
 from dragoman.errors import RequestRefused
 from dragoman.model.parts import (
+    Breakpoint,
     Call,
     Media,
     Opaque,
@@ -35,9 +35,12 @@ from dragoman.model.parts import (
     Text,
 )
 from dragoman.model.request import (
+    CacheSettings,
     Grammar,
+    Request,
     ToolChoice,
     ToolRef,
+    Turn,
 )
 
 EMPTY: dict[str, object] = {}
@@ -379,7 +382,7 @@ def test_marked_results_come_back_as_they_were(content: object) -> None:
 def test_breakpoint_of_a_message_wins_over_that_of_its_last_part() -> None:  # M164
     part = {"type": "text", "text": "a", "cache_control": {"type": "other"}}
     (found,) = decode_turns({"role": "user", "content": [part], "cache_control": CACHE})
-    assert found.cache == Raw(b'{"type": "ephemeral"}')
+    assert found.cache == Breakpoint(alone=True)
     assert found.parts == (Text(text="a"),)
     call = {"id": "a", "function": {"name": "f", "arguments": "{}"}}
     kept = decode_turns({"role": "assistant", "tool_calls": [call], "cache_control": CACHE})
@@ -392,7 +395,7 @@ def test_breakpoint_on_a_tool_message_is_the_results() -> None:  # M164
     )
     (result,) = found.parts
     assert isinstance(result, Result)
-    assert result.cache == Raw(b'{"type": "ephemeral"}')
+    assert result.cache == Breakpoint(alone=True)
 
 
 def test_reasoning_is_read_wherever_it_stands() -> None:
@@ -613,3 +616,29 @@ def test_flat_grammar_is_understood() -> None:
         "custom": {"name": "x", "format": {"type": "grammar", "definition": "d"}},
     }
     assert decode(tools=[tool]).tools[0].grammar == Grammar("lark", "d")
+
+
+def test_the_settings_of_the_cache_are_the_requests() -> None:
+    stated = {"prompt_cache_options": {"mode": "explicit"}, "prompt_cache_retention": "24h"}
+    request = decode(**stated)
+    assert request.cache == CacheSettings(mode="explicit", retention="24h")
+    assert {name: encode(request)[name] for name in stated} == stated
+
+
+def test_of_two_breakpoints_on_one_part_both_survive() -> None:
+    part = {
+        "type": "text",
+        "text": "a",
+        "cache_control": CACHE,
+        "prompt_cache_breakpoint": {"mode": "explicit"},
+    }
+    request = decode(messages=[{"role": "user", "content": [part]}])
+    assert encode(request)["messages"][0]["content"] == [part]
+
+
+def test_a_session_is_a_key_only_where_the_target_wants_one_and_the_client_states_none() -> None:
+    helped = replace(DEFAULT_TARGET, cache=True)
+    request = Request(model="m", turns=(Turn(role="user", parts=(Text(text="a"),)),), session="s")
+    assert "prompt_cache_key" not in encode(request)
+    assert encode(request, helped)["prompt_cache_key"] == "s"
+    assert encode(replace(request, cache_key="k"), helped)["prompt_cache_key"] == "k"

@@ -13,6 +13,7 @@ from dragoman.dialects.codex.losses import BUILTIN_NAMES
 from dragoman.errors import RequestRefused
 from dragoman.model.outcome import Loss, LossAction
 from dragoman.model.parts import (
+    Breakpoint,
     Call,
     Extra,
     Media,
@@ -25,6 +26,7 @@ from dragoman.model.parts import (
     Text,
 )
 from dragoman.model.request import (
+    CacheSettings,
     Grammar,
     ReasoningSettings,
     Request,
@@ -40,7 +42,7 @@ Json = dict[str, Any]
 
 SCHEMA = Raw(b'{"type":"object","properties":{"x":{"type":"string"}}}')
 GET = Tool(name="get", schema=SCHEMA, description="gets")
-CACHE = Raw(b'{"type":"ephemeral"}')
+CACHE = Breakpoint(alone=True)
 PNG = Media(kind="image", media_type="image/png", data="AA==")
 
 
@@ -243,7 +245,7 @@ def test_marks_without_a_place_are_noted() -> None:
         extra=extra,
     )
     found = losses(request)
-    assert {"cache_control", "message_name", "unknown_field", "call_seal"} == set(found)
+    assert {"message_name", "unknown_field", "call_seal"} == set(found)
 
 
 def test_instructions_that_are_no_text_are_refused_or_left_out() -> None:
@@ -412,3 +414,10 @@ def test_table_is_sorted_and_says_what_happens() -> None:
     own = [code for code in LOSSES if code not in REQUEST_LOSSES]
     assert own == sorted(own)
     assert all(rule.meaning for rule in LOSSES.values())
+
+
+def test_settings_of_the_cache_are_noted() -> None:
+    stated = CacheSettings(mode="explicit", retention="24h")
+    assert losses(said(USER, cache=stated)) == ["cache_settings", "cache_settings"]
+    last = CacheSettings(last=Breakpoint(alone=True))
+    assert losses(said(USER, cache=last)) == []  # Codex caches by itself

@@ -10,6 +10,7 @@ from dragoman.core.aliases import IdLimits, alias_id
 from dragoman.dialects.messages import check_request, decode_request
 from dragoman.errors import RequestRefused
 from dragoman.model.parts import (
+    Breakpoint,
     Call,
     Extra,
     Media,
@@ -21,6 +22,7 @@ from dragoman.model.parts import (
     Text,
 )
 from dragoman.model.request import (
+    CacheSettings,
     ReasoningSettings,
     Request,
     ResponseFormat,
@@ -61,7 +63,7 @@ def test_system_text_stands_at_the_head() -> None:
     blocks = [{"type": "text", "text": "a"}, {"type": "text", "text": "b", "cache_control": cache}]
     assert decode(system=blocks).turns[0].parts == (
         Text(text="a"),
-        Text(text="b", cache=Raw(b'{"type": "ephemeral"}')),
+        Text(text="b", cache=Breakpoint(alone=True)),
     )
     assert decode(system=None).turns == ()
 
@@ -155,7 +157,7 @@ def test_results_have_text_images_errors_and_breakpoints() -> None:
     (part,) = content("user", result)
     assert isinstance(part, Result)
     assert part.is_error
-    assert part.cache == Raw(b'{"type": "ephemeral"}')
+    assert part.cache == Breakpoint(alone=True)
     assert part.extra == Extra("messages", {"toolset_name": Raw(b'"computer"')})
     text, media, opaque, other = part.content
     assert text == Text(text="no")
@@ -261,7 +263,7 @@ def test_functions_keep_their_schema_and_flags() -> None:
             description="d",
             schema=Raw(b'{"type": "object"}'),
             strict=True,
-            cache=Raw(b'{"type": "ephemeral"}'),
+            cache=Breakpoint(alone=True),
             deferred=True,
             extra=Extra("messages", {"input_examples": Raw(b"[{}]")}),
         ),
@@ -530,3 +532,38 @@ def test_a_request_without_a_limit_or_a_message_can_be_counted_and_not_answered(
 
 def test_a_limit_of_zero_fills_the_cache_and_is_no_missing_limit() -> None:
     check_request(decode(messages=[{"role": "user", "content": "a"}], max_tokens=0))
+
+
+# --- the cache ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("user", "session"),
+    [
+        ('{"device_id":"d","account_uuid":"","session_id":"36b0-8826"}', "36b0-8826"),
+        ("user_0a1b_account__session_36b0-8826", "36b0-8826"),
+        ("user_0a1b_account_9c_session_36b0-8826", "36b0-8826"),
+        ('{"session_id":""}', None),
+        ('{"session_id":7}', None),
+        ('{"device_id":"d"}', None),
+        ('{"session_id":"' + "x" * 65 + '"}', None),
+        ("{broken", None),
+        ("ann", None),
+        ("user_0a1b_account__session_", None),
+        ("user_x_session_a b", None),
+    ],
+)
+def test_a_session_is_read_from_the_user_ids_of_claude_code(user: str, session: str | None) -> None:
+    request = decode(metadata={"user_id": user})
+    assert (request.user, request.session) == (user, session)
+
+
+def test_a_breakpoint_of_the_whole_request_is_a_setting() -> None:
+    request = decode(cache_control={"type": "ephemeral", "ttl": "1h"})
+    assert request.cache == CacheSettings(last=Breakpoint(ttl="1h", alone=True))
+    assert request.extra is None
+    assert decode(cache_control=None).cache is None
+    assert refused(cache_control="yes") == (
+        "cache_control",
+        'cache_control: expected an object, got a string: "yes"',
+    )

@@ -15,6 +15,7 @@ from dragoman.errors import RequestRefused
 from dragoman.model.outcome import LossAction
 from dragoman.model.parts import (
     Annotation,
+    Breakpoint,
     Call,
     Extra,
     Media,
@@ -32,7 +33,7 @@ OWN = Extra("messages", {})
 FOREIGN = Extra("chat", {"zip": Raw(b"1"), "foo": Raw(b"2")})
 PARAMS: TypeAdapter[Any] = TypeAdapter(MessageCreateParamsBase)
 HI = Turn(role="user", parts=(Text(text="hi"),))
-EPHEMERAL = Raw(b'{"type":"ephemeral"}')
+EPHEMERAL = Breakpoint(alone=True)
 
 
 def walk(value: Any) -> Any:
@@ -339,7 +340,7 @@ def test_results_carry_images_errors_and_breakpoints() -> None:
 
 def test_breakpoint_of_a_message_stands_on_its_last_block() -> None:
     # M164: message-level wins over part-level
-    other = Raw(b'{"type":"ephemeral","ttl":"1h"}')
+    other = Breakpoint(ttl="1h", alone=True)
     tool = replace(turn("tool", replace(result(), cache=other)), cache=EPHEMERAL)
     thought = Reasoning(summary=("hm",), seals=(Seal("signature", "s"),))
     said = replace(turn("assistant", call(), thought), cache=EPHEMERAL)

@@ -10,7 +10,7 @@ from dragoman._json import Raw
 from dragoman.dialects.messages import DEFAULT_TARGET, decode_request, encode_request
 from dragoman.errors import RequestRefused
 from dragoman.model.outcome import LossAction
-from dragoman.model.parts import Call, Extra, Reasoning, Result, Seal, Text
+from dragoman.model.parts import Breakpoint, Call, Extra, Reasoning, Result, Seal, Text
 from dragoman.model.request import (
     Grammar,
     ReasoningSettings,
@@ -60,9 +60,7 @@ def native(**fields: Any) -> Any:
 
 
 def test_functions_are_tools() -> None:
-    body, losses, _ = encode(
-        tools=(replace(F, description="d", cache=Raw(b'{"type":"ephemeral"}')),)
-    )
+    body, losses, _ = encode(tools=(replace(F, description="d", cache=Breakpoint(alone=True)),))
     assert body["tools"] == [
         {
             "name": "f",
@@ -165,7 +163,7 @@ def test_own_tools_keep_their_words() -> None:
 def test_builtin_tools_of_others_have_peers_or_are_lost() -> None:
     # M126
     tools = (
-        Tool(name="", kind="web_search", variant="web_search", cache=Raw(b'{"type":"ephemeral"}')),
+        Tool(name="", kind="web_search", variant="web_search", cache=Breakpoint(alone=True)),
         Tool(name="", kind="code_interpreter", variant="code_interpreter", extra=FOREIGN),
         Tool(name="", kind="image_generation", variant="image_generation"),
         F,

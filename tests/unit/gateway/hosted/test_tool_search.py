@@ -68,7 +68,7 @@ def target(dialect: Dialect, client: Dialect = "messages", **limits: Any) -> Att
         upstream="u",
         model="m",
         settings=settings,
-        accepts=target_of(settings, dialect, "m"),
+        accepts=target_of(settings, dialect, "m", client),
         is_same_dialect=dialect == client,
         is_obsidian=False,
     )

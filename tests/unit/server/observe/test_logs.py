@@ -135,6 +135,12 @@ def test_json_line_reports_what_went_wrong() -> None:
     assert line["first_byte_ms"] is None
 
 
+def test_cached_tokens_are_logged_where_the_upstream_reports_them() -> None:
+    line = json.loads(written(done(cached_tokens=80, cache_write_tokens=0)))
+    assert (line["cached_tokens"], line["cache_write_tokens"]) == (80, 0)
+    assert "cached_tokens" not in json.loads(written(done()))
+
+
 NASTY = 'm\r\n{"level":"info"}\x1b[2J\x9b31m\u2028\u202e\x00\x7f\ud800'
 
 

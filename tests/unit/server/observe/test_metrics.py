@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -92,10 +93,31 @@ def test_calls_tokens_and_bytes_are_summed() -> None:
     }
 
 
+def test_cached_tokens_are_counted_by_whether_they_were_read_or_written() -> None:
+    counted = telemetry()
+    counted.record(done())
+    assert samples(counted, "cached_tokens_total") == {}  # nobody said anything about a cache
+    counted.record(done(cached_tokens=80), done(cached_tokens=10, cache_write_tokens=5))
+    assert samples(counted, "cached_tokens_total") == {
+        "kind=read,model=claude-*,upstream=local": 90,
+        "kind=write,model=claude-*,upstream=local": 5,
+    }
+    total = cast("dict[str, int]", counted.usage()["total"])
+    assert (total["input_tokens"], total["cached_tokens"], total["cache_write_tokens"]) == (
+        300,
+        90,
+        5,
+    )
+
+
 def test_count_below_zero_does_no_harm() -> None:
     counted = telemetry()
-    counted.record(done(input_tokens=-5))
+    counted.record(done(input_tokens=-5, cached_tokens=-3, cache_write_tokens=2))
     assert samples(counted, "tokens_total")["direction=input,model=claude-*,upstream=local"] == 0
+    assert samples(counted, "cached_tokens_total") == {
+        "kind=read,model=claude-*,upstream=local": 0,
+        "kind=write,model=claude-*,upstream=local": 2,
+    }
 
 
 def test_times_fall_into_their_buckets() -> None:

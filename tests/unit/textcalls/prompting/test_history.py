@@ -4,14 +4,25 @@ import pytest
 
 from dragoman._json import Raw
 from dragoman.model.outcome import Loss
-from dragoman.model.parts import Call, Extra, Media, Opaque, Part, Reasoning, Result, Seal, Text
+from dragoman.model.parts import (
+    Breakpoint,
+    Call,
+    Extra,
+    Media,
+    Opaque,
+    Part,
+    Reasoning,
+    Result,
+    Seal,
+    Text,
+)
 from dragoman.model.request import Request, Tool, Turn
 from dragoman.textcalls.prompting import PROMPT_FORMATS, PromptedRequest, prompt_tools
 
 SCHEMA = Raw(b'{"type":"object","properties":{"city":{"type":"string"}}}')
 HELLO = Turn(role="user", parts=(Text(text="Hello"),))
 IMAGE = Media(kind="image", media_type="image/png", data="aGk=")
-CACHE = Raw(b'{"type":"ephemeral"}')
+CACHE = Breakpoint(alone=True)
 
 
 def assistant(*parts: Part) -> Turn:

@@ -7,7 +7,7 @@ import pytest
 from dragoman._json import Raw
 from dragoman.errors import ConfigError, RequestRefused
 from dragoman.model.outcome import Loss
-from dragoman.model.parts import Call, Extra, Media, Text
+from dragoman.model.parts import Breakpoint, Call, Extra, Media, Text
 from dragoman.model.request import (
     ChoiceMode,
     Grammar,
@@ -143,7 +143,7 @@ def test_the_instruction_follows_media_of_a_system_message_as_a_text_of_its_own(
 
 
 def test_a_cache_breakpoint_of_the_system_text_covers_the_instruction() -> None:
-    cache = Raw(b'{"type":"ephemeral"}')
+    cache = Breakpoint(alone=True)
     system = Turn(role="system", parts=(Text(text="Be brief.", cache=cache),), head=True)
     part = prompt_tools(asked(turns=(system, HELLO)), "hermes").request.turns[0].parts[0]
     assert isinstance(part, Text)
@@ -259,7 +259,7 @@ def test_what_a_prompt_cannot_say_of_a_tool_is_noted() -> None:
         name="f",
         schema=SCHEMA,
         strict=True,
-        cache=Raw(b"{}"),
+        cache=Breakpoint(alone=True),
         extra=Extra("messages", {"input_examples": Raw(b"[]")}),
     )
     assert prompt_tools(asked(tool), "hermes").losses == (
