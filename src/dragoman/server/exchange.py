@@ -269,7 +269,10 @@ class Exchange:
         door = self._door
         if self._memory is not None:
             caller, memory = self._caller(), self._memory
-            return find_continuation(store, door.dialect, request, caller, memory=memory)
+            waits = self._waits() and memory.generates
+            return find_continuation(
+                store, door.dialect, request, caller, waits=waits, memory=memory
+            )
         if door.dialect == "chat" or not self._gateway.is_storing:
             return None
         if door.dialect == "messages" and not asks_for_thread(request):

@@ -9,8 +9,8 @@ yet. A response that runs for a while is begun in the store, so that others see 
 another by a claim is begun before anything is sent. A response that is stored only while it waits (`Draft.only_waiting`)
 is neither begun early nor replayed, and one that waits for nothing leaves no content.
 
-A response that is only remembered (`only_remember`) does not enter the store: its end goes to the connection that sent its
-request.
+The end of a response that is remembered (`remember_by`) goes to the connection that sent its request. It does not enter the
+store, unless it waits for the outputs of its calls (`Draft.only_waiting`): those may come by another connection.
 """
 
 import asyncio
@@ -115,14 +115,22 @@ class Keeper:
         self._upstream = ""
         self._family: Family | str = ""
 
-    def only_remember(self, remember: Callable[[Link], None]) -> None:
-        """Store nothing, but pass the whole conversation to `remember` when the answer has ended. Its request has all turns."""
+    def remember_by(self, remember: Callable[[Link], None]) -> None:
+        """Pass the whole conversation to `remember` when the answer has ended. Its request has all turns.
+
+        Nothing is stored, unless the response waits for outputs.
+        """
         self._remember = remember
         self._takes_more = False
 
     @property
     def is_storing(self) -> bool:
-        return self._remember is None
+        return self._remember is None or self._draft.only_waiting
+
+    @property
+    def only_waiting(self) -> bool:
+        """Whether the answer is stored only while it waits for the outputs of its calls."""
+        return self._draft.only_waiting
 
     def expect(self, upstream: str, family: Family | str) -> StoreNotes:
         """Prepare for the answer of this upstream. Returns the notes that the writer of the answer fills in."""
@@ -170,7 +178,7 @@ class Keeper:
         if not self._has_begun:
             self._has_begun = True
             self.since = time.monotonic()
-            if self._remember is None:
+            if self.is_storing:
                 self._managed.running.add(self)
         if self._takes_more and self._buffer.add(sent):
             self._takes_more = self._buffer.size <= MAX_STREAM_BYTES
@@ -208,16 +216,16 @@ class Keeper:
             end = self._end = await self._find_end()
         if end is None:
             return last
+        if self.is_storing:
+            is_whole = self._takes_more and buffer.size <= MAX_STREAM_BYTES
+            try:
+                is_cancelled = await self._store(end, buffer if is_whole else None)
+            except StoreError as error:
+                return self._fail(end, last, _unstored(error))
+            if is_cancelled and end.status != "failed":
+                return self._fail(end, last, cancelled_error())
         if self._remember is not None:
             await self._pass_on(end, self._remember)
-            return last
-        is_whole = self._takes_more and buffer.size <= MAX_STREAM_BYTES
-        try:
-            is_cancelled = await self._store(end, buffer if is_whole else None)
-        except StoreError as error:
-            return self._fail(end, last, _unstored(error))
-        if is_cancelled and end.status != "failed":
-            return self._fail(end, last, cancelled_error())
         return last
 
     async def _find_end(self) -> AnswerEnd | None:
@@ -237,9 +245,8 @@ class Keeper:
 
     async def _pass_on(self, end: AnswerEnd, remember: Callable[[Link], None]) -> None:
         """Have the response remembered, unless it failed."""
-        if end.status == "failed" or self._is_over:
+        if end.status == "failed":
             return
-        self._is_over = True
         draft = self._draft
         if self._notes.end is None:  # relayed: the last frame of some upstreams repeats no items
             parts = tuple(
@@ -291,6 +298,7 @@ class Keeper:
             return body
         if self._remember is not None:
             await self._pass_on(end, self._remember)
+        if not self.is_storing:
             return body
         try:
             await self._store_body(end)
