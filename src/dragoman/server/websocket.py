@@ -18,6 +18,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
+from msgspec import structs
 from starlette.types import Message, Receive, Scope, Send
 
 from dragoman._json import dumps
@@ -245,8 +246,8 @@ class Session:
         gateway.sessions.add(self)
         try:
             async with asyncio.TaskGroup() as self._tasks:
-                while (message := await self._receive())["type"] == "websocket.receive":
-                    await self._take(message)
+                while await self._take_next():
+                    pass
                 self._lanes.drop_waiting()
                 for connection in tuple(self._connections):
                     connection.leave()
@@ -258,9 +259,17 @@ class Session:
         """Close the connection when its running responses have ended: the gateway is shutting down."""
         self._end_soon(_RESTARTING)
 
-    async def _take(self, message: Message) -> None:
-        """Handle one message of the client. A mistake is answered by an error frame."""
-        text: str | None = message.get("text")
+    async def _take_next(self) -> bool:
+        """Handle the next message of the client. False: the client has left."""
+        # Here, and not in `run`, whose variables would keep the last message until the next one comes.
+        message = await self._receive()
+        if message["type"] != "websocket.receive":
+            return False
+        await self._take(message.get("text"))
+        return True
+
+    async def _take(self, text: str | None) -> None:
+        """Handle one message. A mistake is answered by an error frame. None: a binary frame."""
         try:
             if text is None:
                 raise RequestRefused(
@@ -312,6 +321,7 @@ class Session:
         own = dict(create.headers)
         headers = [pair for pair in self._headers if pair[0] not in own]
         connection = SocketConnection(create, [*headers, *create.headers], self._send_texts)
+        create = structs.replace(create, body=b"")  # the exchange drops it when it is no longer needed
         self._connections.add(connection)
         connection.running = self._tasks.create_task(self._serve(create, connection))
 

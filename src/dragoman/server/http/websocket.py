@@ -28,6 +28,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from uvicorn.server import ServerState
 from websockets.frames import CloseCode, Frame
 from websockets.http11 import Request
+from websockets.protocol import State
 
 from dragoman.config.settings import ServerSettings
 from dragoman.gateway.answer import Pending
@@ -76,6 +77,57 @@ def asks_for_websocket(headers: Collection[tuple[bytes, bytes]]) -> bool:
     )
 
 
+class _Messages:
+    """The events that the session has not taken. In place of `asyncio.Queue`, whose four deques take 3 KB of each connection."""
+
+    __slots__ = ("_events", "_waiter")
+
+    def __init__(self) -> None:
+        self._events: list[ASGIReceiveEvent] = []  # few: a client that does not wait is not read
+        self._waiter: asyncio.Future[None] | None = None
+
+    def put_nowait(self, event: "ASGIReceiveEvent") -> None:
+        self._events.append(event)
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def empty(self) -> bool:
+        return not self._events
+
+    async def get(self) -> "ASGIReceiveEvent":
+        """Only one task may wait."""
+        while not self._events:
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        self._waiter = None
+        return self._events.pop(0)
+
+
+class _Writable:
+    """Whether the client reads. In place of `asyncio.Event`, which has a deque even if nobody waits."""
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self) -> None:
+        self._waiting: asyncio.Event | None = None  # None: it reads
+
+    def is_set(self) -> bool:
+        return self._waiting is None
+
+    def set(self) -> None:
+        if self._waiting is not None:
+            self._waiting.set()
+            self._waiting = None
+
+    def clear(self) -> None:
+        if self._waiting is None:
+            self._waiting = asyncio.Event()
+
+    async def wait(self) -> None:
+        if self._waiting is not None:
+            await self._waiting.wait()
+
+
 def text_frames(texts: Collection[bytes]) -> bytes:
     """Text frames of a server with these payloads: not masked, not compressed, not cut into fragments."""
     pieces: list[bytes] = []
@@ -100,6 +152,8 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         app = cast("object", self.app)  # pyright: ignore[reportUnknownMemberType] -- uvicorn does not type it
         self._limits: ServerSettings = getattr(app, "limits", _DEFAULTS)
         self.logger = _logger
+        self.queue = cast("asyncio.Queue[ASGIReceiveEvent]", _Messages())
+        self.writable = cast("asyncio.Event", _Writable())
         self.close_timeout = _LINGER
         self._headers: list[tuple[bytes, bytes]] = []
         self._unparsed = _NOTHING  # the rest of a read; while there is one, nothing is read
@@ -183,7 +237,24 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
     async def send(self, message: "ASGISendEvent") -> None:
         await super().send(message)
         if message["type"] == "websocket.accept":
+            self._forget_handshake()
             self._parse_on()  # what came too early
+
+    def _forget_handshake(self) -> None:
+        """Drop the request and the answer, and the parser that keeps the request. No byte of a frame was parsed yet."""
+        del self.request, self.response
+        if self.conn.state is State.OPEN:
+            self.conn.parser.close()
+            self.conn.parser = self.conn.parse()
+            next(self.conn.parser)
+
+    def handle_text(self, event: Frame) -> None:
+        super().handle_text(event)
+        event.data = b""  # the parser keeps the frame until the next one comes, and it may have 64 MB
+
+    def handle_bytes(self, event: Frame) -> None:
+        super().handle_bytes(event)
+        event.data = b""
 
     def handle_cont(self, event: Frame) -> None:
         """Add a fragment to its message. A list of fragments, which may have no bytes, could grow without end."""
@@ -191,6 +262,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         first = frames[0]
         whole = frames[0] = first if isinstance(first, bytearray) else bytearray(first)
         whole += event.data
+        event.data = b""
         if event.fin:
             self.send_receive_event_to_app()
 
