@@ -62,15 +62,14 @@ class RawSocket:
         if receive_buffer is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         self.socket.connect((host, int(port)))
-        self._kept = b""
+        self._kept = bytearray()
 
     def shake(self, *fields: str, more: bytes = b"") -> bytes:
         """Ask for a WebSocket. Returns the head of the answer. `more`: bytes that follow the request at once."""
         self.socket.sendall(handshake(*fields) + more)
         while b"\r\n\r\n" not in self._kept:
             self._more()
-        head, _, self._kept = self._kept.partition(b"\r\n\r\n")
-        return head
+        return self._take(self._kept.index(b"\r\n\r\n") + 4)
 
     def send(self, opcode: int, payload: bytes = b"", **options: Any) -> None:
         self.socket.sendall(frame(opcode, payload, **options))
@@ -90,13 +89,14 @@ class RawSocket:
         return first & 0x0F, self._take(size)
 
     def event(self) -> dict[str, Any]:
-        """The next text frame; pings between are left unanswered."""
+        """The next text frame; pings between are answered."""
         while True:
             opcode, payload = self.receive()
             if opcode == TEXT:
                 read: dict[str, Any] = json.loads(payload)
                 return read
             assert opcode == PING, (opcode, payload)
+            self.send(PONG, payload)
 
     def last(self) -> dict[str, Any]:
         """The frame with which the next answer ends."""
@@ -133,7 +133,8 @@ class RawSocket:
     def _take(self, size: int) -> bytes:
         while len(self._kept) < size:
             self._more()
-        taken, self._kept = self._kept[:size], self._kept[size:]
+        taken = bytes(self._kept[:size])
+        del self._kept[:size]
         return taken
 
     def _more(self) -> None:

@@ -349,7 +349,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         if self.transport.is_closing() or self.close_sent or not self.handshake_complete:
             return
         self._check_message(now, came)
-        if came or has_read:
+        if came or has_read or self.read_paused:  # if the gateway does not read, nothing can come
             self._heard_at, self._pings = now, 0
         else:
             self._check_silence(now)
