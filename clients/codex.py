@@ -177,7 +177,7 @@ class CodexSession:
 
     def begin(self, prompt: str) -> None:
         """Start a turn."""
-        text = {"type": "text", "text": prompt, "text_elements": []}
+        text: dict[str, Any] = {"type": "text", "text": prompt, "text_elements": []}
         started = self._request("turn/start", {"threadId": self._thread, "input": [text]})
         self._turn = started["turn"]["id"]
 
