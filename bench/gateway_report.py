@@ -87,6 +87,9 @@ def _print_cpu(rows: Sequence[Row], mock: Row) -> int:
         for mode in MODES:
             verdict = ""
             base = row.reference
+            if not row.cpu[mode]:
+                cells.append(f"{'–':>10} {'':<11}")
+                continue
             if base is not None and base.cpu[mode]:
                 ratio = row.cpu[mode] / base.cpu[mode]
                 is_over = ratio > BARS.times_nginx[mode]

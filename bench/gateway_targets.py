@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 from gateway_processes import Service, free_port
 from load import Load
-from load_requests import PATHS
+from load_requests import DOORS, PATHS
 
 __all__ = (
     "NGINX_MISSING",
@@ -128,8 +128,8 @@ def pair_of(text: str) -> Pair:
     """
     door, _, upstream = text.replace("→", ":").replace("->", ":").partition(":")
     pair = Pair(door.strip(), upstream.strip())
-    if pair.door not in PATHS or pair.upstream not in PATHS:
-        raise ValueError(f"expected door:upstream of {', '.join(PATHS)}; got {text!r}")
+    if pair.door not in DOORS or pair.upstream not in PATHS:
+        raise ValueError(f"expected door:upstream of {', '.join(DOORS)}; got {text!r}")
     return pair
 
 

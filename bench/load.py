@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import re
 import statistics
+import struct
 import time
 from collections.abc import Sequence
 from typing import cast
@@ -17,13 +18,20 @@ from typing import cast
 import gateway_processes as processes
 import msgspec
 import uvloop
-from load_requests import PATHS, content_fault, request_bytes
+from load_requests import DOORS, SOCKET, content_fault, request_bytes
 
 __all__ = ("Figures", "Load", "run_load", "verify")
 
 _STAMP = re.compile(rb"@(\d{9,20}) ")
 _LENGTH = re.compile(rb"\r\ncontent-length:\s*(\d+)", re.IGNORECASE)
 _LAST_CHUNK = b"0\r\n\r\n"
+_HANDSHAKE = (
+    "connection: Upgrade",
+    "upgrade: websocket",
+    "sec-websocket-version: 13",
+    "sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==",
+)
+_TEXT = 0x81  # the first byte of a whole text frame
 _STAMPS_OF_DELTAS = 16
 """A read with more stamps holds a closing event, which repeats those of the whole text."""
 
@@ -166,6 +174,69 @@ class _Client(asyncio.Protocol):
         self._run.connection_ended()
 
 
+class _SocketClient(_Client):
+    """One WebSocket that sends its requests one after another. It counts frames."""
+
+    def __init__(self, run: "_Run") -> None:
+        super().__init__(run)
+        self._is_open = False
+        self._kept = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.write(self._run.handshake)
+
+    def data_received(self, data: bytes) -> None:
+        self._kept += data
+        if not self._is_open:
+            head, end, rest = self._kept.partition(b"\r\n\r\n")
+            if not end:
+                return
+            if not head.startswith(b"HTTP/1.1 101"):
+                self._run.open += 1
+                self._fail(head[:600].decode("utf-8", "replace"))
+                self._transport.close()
+                return
+            self._is_open = True
+            self._kept = rest
+            self._next()
+        self._read_frames()
+
+    def _read_frames(self) -> None:
+        kept, at = self._kept, 0
+        while len(kept) - at >= 2:
+            first, size = kept[at], kept[at + 1]
+            start = at + (2 if size < 126 else 4 if size == 126 else 10)
+            if len(kept) < start:
+                break
+            if size == 126:
+                (size,) = struct.unpack_from("!H", kept, at + 2)
+            elif size == 127:
+                (size,) = struct.unpack_from("!Q", kept, at + 2)
+            if len(kept) < start + size:
+                break
+            at = start + size
+            if first == _TEXT and self._is_active:
+                self._read_event(kept[start:at])
+        self._kept = kept[at:]
+
+    def _read_event(self, data: bytes) -> None:
+        run = self._run
+        run.events += 1
+        if not self._first:
+            self._first = time.perf_counter()
+        if run.is_kept:
+            self._body.append(b"data: %b\n\n" % data)
+        if run.is_stamped:
+            run.note_stamps(_STAMP.findall(data))
+        beginning = data[:64]
+        if b'"response.completed"' in beginning:
+            self._finish()
+        elif b'"error"' in beginning or b'"response.failed"' in beginning:
+            self._fail(data[:600].decode("utf-8", "replace"))
+            self._transport.close()
+
+
 class _Run:
     """What the connections of one load share."""
 
@@ -176,7 +247,10 @@ class _Run:
         self._connections = min(load.connections, load.requests)
         self._tasks: set[asyncio.Task[None]] = set()
         self._gate = asyncio.Semaphore(_OPENING_AT_ONCE)
-        self.request = _http_request(load)
+        is_socket = load.dialect == SOCKET
+        self._client = _SocketClient if is_socket else _Client
+        self.handshake = _handshake(load) if is_socket else b""
+        self.request = _socket_request(load) if is_socket else _http_request(load)
         self.is_stream = load.is_stream
         self.is_stamped = "-p" in load.model
         self.is_kept = is_kept
@@ -221,7 +295,7 @@ class _Run:
         async with self._gate:
             try:
                 await self._loop.create_connection(
-                    lambda: _Client(self), "127.0.0.1", self._load.port
+                    lambda: self._client(self), "127.0.0.1", self._load.port
                 )
             except OSError as error:
                 self.failed += 1
@@ -232,7 +306,7 @@ class _Run:
 def _http_request(load: Load) -> bytes:
     body = request_bytes(load.dialect, load.model, is_stream=load.is_stream)
     heads = [
-        f"POST {load.path or PATHS[load.dialect]} HTTP/1.1",
+        f"POST {load.path or DOORS[load.dialect]} HTTP/1.1",
         f"host: 127.0.0.1:{load.port}",
         "content-type: application/json",
         "accept: */*",
@@ -243,6 +317,17 @@ def _http_request(load: Load) -> bytes:
     if load.dialect == "messages":
         heads.append("anthropic-version: 2023-06-01")
     return "\r\n".join(heads).encode() + b"\r\n\r\n" + body
+
+
+def _handshake(load: Load) -> bytes:
+    heads = [f"GET {DOORS[load.dialect]} HTTP/1.1", f"host: 127.0.0.1:{load.port}", *_HANDSHAKE]
+    return "\r\n".join([*heads, *load.headers, "", ""]).encode()
+
+
+def _socket_request(load: Load) -> bytes:
+    """A text frame whose mask changes nothing."""
+    body = request_bytes(load.dialect, load.model, is_stream=True)
+    return struct.pack("!BBH4x", _TEXT, 0x80 | 126, len(body)) + body
 
 
 async def _run(load: Load, pid: int | None) -> Figures:
@@ -302,7 +387,7 @@ def verify(load: Load) -> str | None:
     run = uvloop.run(ask())
     if run.first_fault or not run.kept:
         return run.first_fault or "no answer"
-    stream = b"".join(_chunks(run.kept))
+    stream = run.kept if load.dialect == SOCKET else b"".join(_chunks(run.kept))
     try:
         return content_fault(load.dialect, stream)
     except (KeyError, IndexError, ValueError) as error:
@@ -325,7 +410,7 @@ def _chunks(raw: bytes) -> list[bytes]:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Bounded load on a gateway.")
     parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--dialect", choices=tuple(PATHS), default="chat")
+    parser.add_argument("--dialect", choices=tuple(DOORS), default="chat")
     parser.add_argument("--model", default="mock")
     parser.add_argument("-c", type=int, default=16, help="connections")
     parser.add_argument("-n", type=int, default=100, help="requests in all")

@@ -5,13 +5,16 @@ from typing import Any
 import msgspec
 from bench_streams import Story
 
-__all__ = ("PATHS", "content_fault", "request_bytes")
+__all__ = ("DOORS", "PATHS", "SOCKET", "content_fault", "request_bytes")
 
 PATHS = {
     "chat": "/v1/chat/completions",
     "responses": "/v1/responses",
     "messages": "/v1/messages",
 }
+SOCKET = "websocket"
+DOORS = {**PATHS, SOCKET: "/v1/responses"}
+"""The paths of the dialects, and Responses over a WebSocket."""
 _PROMPT = "Please read the main file and tell me what it does; then run the tests. " * 4
 _SYSTEM = "You are a coding agent."
 _SCHEMA: dict[str, Any] = {
@@ -39,12 +42,14 @@ def request_bytes(dialect: str, model: str, *, is_stream: bool) -> bytes:
             ]
             if is_stream:
                 body["stream_options"] = {"include_usage": True}
-        case "responses":
+        case "responses" | "websocket":
             body |= {"instructions": _SYSTEM, "input": [user]}
             body["tools"] = [{"type": "function", **tool, "parameters": _SCHEMA} for tool in _TOOLS]
         case _:
             body |= {"max_tokens": 1024, "system": _SYSTEM, "messages": [user]}
             body["tools"] = [{**tool, "input_schema": _SCHEMA} for tool in _TOOLS]
+    if dialect == SOCKET:
+        body |= {"type": "response.create", "store": False}
     return msgspec.json.encode(body)
 
 
@@ -80,7 +85,7 @@ class _Told:
         if dialect == "chat":
             for choice in event.get("choices", ()):
                 self._chat(choice.get("delta") or {})
-        elif dialect == "responses":
+        elif dialect in ("responses", SOCKET):
             self._responses(event)
         else:
             self._messages(event)

@@ -7,6 +7,12 @@ gets what Codex gives to models it does not know.
 
 import json
 import os
+import queue
+import signal
+import subprocess
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -14,10 +20,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from clients.model import DIALECTS
-from clients.program import run_program
+from clients.program import RUN_SECONDS, run_program
 from clients.stack import KEY
 
-__all__ = ("MCP", "Codex", "CodexRun")
+__all__ = ("MCP", "Codex", "CodexRun", "CodexSession")
 
 HERE = Path(__file__).parent
 BINARY = HERE / "node_modules" / ".bin" / "codex"
@@ -33,7 +39,7 @@ base_url = "{url}/v1"
 env_key = "GATEWAY_KEY"
 wire_api = "responses"
 request_max_retries = 0
-stream_max_retries = 0
+stream_max_retries = {retries}
 supports_websockets = {websockets}
 
 [analytics]
@@ -86,8 +92,12 @@ class Codex:
         more: str = "",
         provider: str = "gateway",
         websockets: bool = False,
+        retries: int = 0,
     ) -> None:
-        """`provider`: the name of the provider; for one called `OpenAI` Codex asks the provider to compact."""
+        """`provider`: the name of the provider; for one called `OpenAI` Codex asks the provider to compact.
+
+        retries: how often Codex asks again after a stream that broke off.
+        """
         self.url = url
         self.home = folder / "home"
         self.work = folder / "work"
@@ -96,7 +106,11 @@ class Codex:
         catalog = self.home / "models.json"
         catalog.write_text(_catalog(), encoding="utf-8")
         config = CONFIG.format(
-            url=url, catalog=catalog, provider=provider, websockets=str(websockets).lower()
+            url=url,
+            catalog=catalog,
+            provider=provider,
+            retries=retries,
+            websockets=str(websockets).lower(),
         )
         (self.home / "config.toml").write_text(config + more, encoding="utf-8")
 
@@ -112,12 +126,107 @@ class Codex:
         """The next turn of the last session."""
         return self._exec("resume", "--last", *options, "-m", model, prompt)
 
+    @contextmanager
+    def session(self, model: str) -> "Generator[CodexSession]":
+        """One program for many turns, as the editors run it."""
+        with (self.home / "app-server.log").open("wb") as log:
+            process = subprocess.Popen(
+                [str(BINARY), "app-server"],
+                cwd=self.work,
+                env=_environment(self.home),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+            )
+            try:
+                yield CodexSession(process, self.work, model)
+            finally:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.communicate()
+
     def _exec(self, *arguments: str) -> CodexRun:
         options = ["--json", "--skip-git-repo-check", "--sandbox", "danger-full-access"]
         command = [str(BINARY), "exec", *options, "-C", str(self.work), *arguments]
         ran = run_program(command, _environment(self.home), self.work)
         events = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith(b"{")]
         return CodexRun(ran.code, events, ran.stderr)
+
+
+class CodexSession:
+    """A thread of `codex app-server`, which speaks JSON-RPC: its turns, one after the other."""
+
+    def __init__(self, process: subprocess.Popen[bytes], folder: Path, model: str) -> None:
+        self._process = process
+        self._lines: queue.Queue[dict[str, Any]] = queue.Queue()
+        self._number = 0
+        self._turn = ""
+        self.heard: list[dict[str, Any]] = []
+        threading.Thread(target=self._read, daemon=True).start()
+        info = {"name": "clients", "title": "clients", "version": "1"}
+        self._request("initialize", {"clientInfo": info, "capabilities": {}})
+        self._write({"method": "initialized"})
+        options = {"approvalPolicy": "never", "sandbox": "danger-full-access"}
+        started = self._request("thread/start", {"cwd": str(folder), "model": model, **options})
+        self._thread: str = started["thread"]["id"]
+
+    def ask(self, prompt: str) -> dict[str, Any]:
+        """A whole turn. Returns how it ended."""
+        self.begin(prompt)
+        return self.end()
+
+    def begin(self, prompt: str) -> None:
+        """Start a turn."""
+        text: dict[str, Any] = {"type": "text", "text": prompt, "text_elements": []}
+        started = self._request("turn/start", {"threadId": self._thread, "input": [text]})
+        self._turn = started["turn"]["id"]
+
+    def wait_for(self, method: str) -> dict[str, Any]:
+        """The next notification of this kind."""
+        while (heard := self._next()).get("method") != method:
+            pass
+        params: dict[str, Any] = heard["params"]
+        return params
+
+    def end(self) -> dict[str, Any]:
+        """How the turn ended: its status, its error and its texts."""
+        texts: list[str] = []
+        while (heard := self._next()).get("method") != "turn/completed":
+            item = heard.get("params", {}).get("item", {})
+            if heard.get("method") == "item/completed" and item.get("type") == "agentMessage":
+                texts.append(item["text"])
+        return {**heard["params"]["turn"], "texts": texts}
+
+    def interrupt(self) -> dict[str, Any]:
+        """Interrupt the turn. Returns how it ended."""
+        self._number += 1
+        params = {"threadId": self._thread, "turnId": self._turn}
+        self._write({"id": self._number, "method": "turn/interrupt", "params": params})
+        return self.end()
+
+    def _request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        self._number += 1
+        self._write({"id": self._number, "method": method, "params": params})
+        while (heard := self._next()).get("id") != self._number or "method" in heard:
+            pass
+        assert "result" in heard, heard
+        result: dict[str, Any] = heard["result"]
+        return result
+
+    def _next(self) -> dict[str, Any]:
+        heard = self._lines.get(timeout=RUN_SECONDS)
+        self.heard.append(heard)
+        return heard
+
+    def _write(self, message: dict[str, Any]) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(message).encode() + b"\n")
+        self._process.stdin.flush()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._lines.put(json.loads(line))
 
 
 def _environment(home: Path) -> dict[str, str]:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from clients.model import Model
 
-__all__ = ("Ran", "StreamJsonRun", "describe", "run_program")
+__all__ = ("RUN_SECONDS", "Ran", "StreamJsonRun", "describe", "run_program")
 
 RUN_SECONDS = 90.0
 

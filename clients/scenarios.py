@@ -14,6 +14,7 @@ __all__ = (
     "PYTHON_MODES",
     "SCENARIOS",
     "TOOLS",
+    "WEBSOCKET_MODES",
     "Mode",
     "as_double",
     "check_round_trip",
@@ -94,6 +95,13 @@ PYTHON_MODES = tuple(
         Mode(f"adk-{client}", "stream", door, True, False, True, True, "agents"),
     )
 )
+
+WEBSOCKET_MODES = (
+    Mode("openai-responses", "websocket", "responses", streams=True, keeps_text=True),
+    Mode("openai-python", "websocket", "responses", True, keeps_text=True, worker="langchain"),
+    Mode("openai-agents", "websocket", "responses", True, keeps_text=True, worker="langchain"),
+)
+"""Over one connection for all turns. The model speaks HTTP only, so these need the gateway."""
 
 TOOLS: list[dict[str, Any]] = [
     {

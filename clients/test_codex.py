@@ -4,14 +4,19 @@ import json
 import sys
 import urllib.request
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from clients.codex import MCP, Codex, CodexRun
+from clients.codex import MCP, Codex, CodexRun, CodexSession
+from clients.gateway import serve_gateway
+from clients.model import Model
 from clients.program import describe
 from clients.script import Call, Dialect, Fault, MidStream, ModelTurn, Script
 from clients.stack import Stack
+from clients.tcp_proxy import tcp_proxy
 
 PROBE = Path(__file__).parent / "mcp_probe.py"
 Install = Callable[..., Codex]
@@ -164,6 +169,77 @@ def test_calls_over_a_websocket(gateway: Stack, tmp_path: Path, provider: str) -
     assert answered(gateway) - before == len(gateway.model.heard) + 1
 
 
+def quoted(turn: dict[str, Any], session: CodexSession) -> str:
+    """The last text of a turn that is complete."""
+    assert (turn["status"], turn["error"]) == ("completed", None), session.heard
+    return str(turn["texts"][-1])
+
+
+def test_session_over_a_websocket_uses_one_connection_until_it_is_interrupted_or_cut(
+    gateway: Stack, tmp_path: Path
+) -> None:
+    """Four turns on one connection; one that is interrupted, with the upstream's work; one over a cut connection, twice."""
+    model = gateway.model
+    script = Script((ModelTurn("Ah.", (ECHO, shell("echo marker-78"))),))
+    with tcp_proxy(gateway.url) as proxy:
+        codex = Codex(tmp_path, proxy.url, websockets=True, retries=2)
+        with codex.session(name(gateway, "gpt-5.5")) as session:
+            model.play(script)
+            for number in range(4):
+                said = quoted(session.ask(f"turn {number}"), session)
+                assert ("marker-77" in said, "marker-78" in said) == (True, True)
+            assert (len(model.heard), model.objections) == (5, []), session.heard
+            assert "turn 0" in model.heard[-1].text()
+            assert proxy.websockets == 1
+
+            model.play(Script((ModelTurn("One moment, please."),), Fault(mid_stream="silence")))
+            session.begin("wait")
+            session.wait_for("item/agentMessage/delta")
+            (heard,) = model.heard
+            assert session.interrupt()["status"] == "interrupted"
+            gateway.wait_until(lambda: heard.request.was_abandoned)
+
+            model.play(script)
+            assert "marker-78" in quoted(session.ask("go on"), session)
+            assert (len(model.heard), proxy.websockets) == (1, 2)
+
+            proxy.cut()  # between two turns
+            assert "marker-78" in quoted(session.ask("and on"), session)
+            assert proxy.websockets == 3
+
+            model.play(Script((ModelTurn("One moment, please."),), Fault(mid_stream="silence")))
+            session.begin("in the middle")
+            session.wait_for("item/agentMessage/delta")
+            model.play(script)
+            proxy.cut()
+            assert "marker-78" in quoted(session.end(), session)
+            assert (len(model.heard), model.objections) == (1, []), session.heard
+            assert "turn 3" in model.heard[-1].text()
+            assert proxy.websockets == 4
+
+
+def test_session_over_a_websocket_goes_on_after_the_gateway_was_restarted(
+    model_server: tuple[Model, str], tmp_path: Path
+) -> None:
+    model, url = model_server
+    model.play(Script((ModelTurn("Ah.", (ECHO,)),)))
+    for folder in ("first", "second"):
+        (tmp_path / folder).mkdir()
+    with ExitStack() as stack:
+        first = stack.enter_context(ExitStack())
+        proxy = stack.enter_context(
+            tcp_proxy(first.enter_context(serve_gateway(tmp_path / "first", url)))
+        )
+        codex = Codex(tmp_path / "codex", proxy.url, websockets=True)
+        session = stack.enter_context(codex.session("to-messages-gpt-5.5"))
+        assert "marker-77" in quoted(session.ask("run it"), session)
+        first.close()
+        proxy.lead_to(stack.enter_context(serve_gateway(tmp_path / "second", url)))
+        assert "marker-77" in quoted(session.ask("and now?"), session)
+        assert proxy.websockets == 2
+    assert model.objections == []
+
+
 def test_thinking_does_not_disturb_the_calls(gateway: Stack, tmp_path: Path) -> None:
     turns = (
         ModelTurn("Ah.", (ECHO,), thinking="I shall run it."),
@@ -174,11 +250,8 @@ def test_thinking_does_not_disturb_the_calls(gateway: Stack, tmp_path: Path) -> 
     check(run, gateway)
 
 
-@pytest.mark.parametrize("websockets", [False, True])
-def test_next_turn_of_a_session_has_the_whole_history(
-    gateway: Stack, tmp_path: Path, websockets: bool
-) -> None:
-    codex = Codex(tmp_path, gateway.url, websockets=websockets)
+def test_next_turn_of_a_session_has_the_whole_history(gateway: Stack, tmp_path: Path) -> None:
+    codex = Codex(tmp_path, gateway.url)
     gateway.model.play(Script((ModelTurn("Ah.", (ECHO, shell("echo marker-78"))),)))
     check(codex.run(name(gateway, "gpt-5.5"), "run it"), gateway)
     gateway.model.play(gateway.model.script)

@@ -1,6 +1,8 @@
-// The OpenAI SDK over Responses: plain, raw stream, stream helper. The whole output is replayed in the next request.
+// The OpenAI SDK over Responses: plain, raw stream, stream helper. The whole output is replayed in the next request, but over a
+// WebSocket, where each request continues the last response.
 
 import OpenAI from 'openai';
+import { ResponsesWS } from 'openai/resources/responses/ws';
 
 import { converse } from './transcript.mjs';
 
@@ -48,9 +50,9 @@ async function loop(job, transcript, ask) {
 }
 
 // Built from the item events alone, and compared with what the last event says.
-async function accumulate(client, request) {
+async function accumulate(events) {
   const items = [];
-  for await (const event of await client.responses.create({ ...request, stream: true })) {
+  for await (const event of events) {
     const item = items[event.output_index];
     switch (event.type) {
       case 'response.output_item.added':
@@ -89,10 +91,56 @@ async function leave(job, transcript) {
   }
 }
 
+// The events of one answer over a WebSocket.
+async function* messages(socket, message) {
+  const events = socket.stream();
+  socket.send({ type: 'response.create', ...message });
+  for await (const event of events) {
+    if (event.type === 'message') yield event.message;
+    if (event.type === 'error') throw Object.assign(event.error, { status: event.error.error?.status });
+    if (event.type === 'close') throw new Error(`closed with code ${event.code}`);
+  }
+}
+
+async function websocket(job, transcript) {
+  let socket = null;
+  let previous = null;
+  let known = 0;
+  try {
+    await loop(job, transcript, async (client, request) => {
+      socket ??= new ResponsesWS(client);
+      const message = { ...request, input: request.input.slice(known) };
+      if (previous !== null) message.previous_response_id = previous;
+      const response = await accumulate(messages(socket, message));
+      previous = response.id;
+      known = request.input.length + response.output.length;
+      return response;
+    });
+  } finally {
+    socket?.close();
+  }
+}
+
+async function leaveWebsocket(job, transcript) {
+  const { client, request } = begin(job);
+  const socket = new ResponsesWS(client);
+  for await (const event of messages(socket, request)) {
+    if (event.type !== 'response.output_text.delta') continue;
+    transcript.say(event.delta);
+    socket.close();
+    return;
+  }
+}
+
 export const modes = {
   leave,
+  websocket,
+  'leave-websocket': leaveWebsocket,
   create: (job, transcript) => loop(job, transcript, (client, request) => client.responses.create(request)),
-  stream: (job, transcript) => loop(job, transcript, accumulate),
+  stream: (job, transcript) =>
+    loop(job, transcript, async (client, request) =>
+      accumulate(await client.responses.create({ ...request, stream: true })),
+    ),
   helper: (job, transcript) =>
     loop(job, transcript, async (client, request) => {
       const response = await client.responses.stream(request).finalResponse();

@@ -12,7 +12,12 @@ from typing import Any
 
 from transcript import Transcript
 
-DRIVERS = {"langchain": "langchain_client", "llama": "llama_index_client", "adk": "adk_client"}
+DRIVERS = {
+    "langchain": "langchain_client",
+    "llama": "llama_index_client",
+    "adk": "adk_client",
+    "openai": "openai_client",
+}
 
 
 async def run(job: dict[str, Any]) -> dict[str, Any]:

@@ -318,6 +318,26 @@ def portions(block: bytes) -> Iterator[bytes]:
         yield block[at:]
 
 
+def data_lines(block: bytes) -> list[bytes] | None:
+    """The data of whole frames, without a parser, if each of them is an event line and a data line in UTF-8; else None.
+
+    So the gateway writes every frame of a Responses stream, but for keep-alives; and so OpenAI writes them.
+    """
+    lines = block.split(b"\n")
+    count = len(lines) // 3
+    if (
+        len(lines) != 3 * count + 1
+        or any(lines[2::3])
+        or not block.startswith(b"event: ")
+        or block.count(b"\n\nevent: ") != count - 1
+        or block.count(b"\ndata: ") != count
+        or _CR in block
+        or not (block.isascii() or is_utf8(block))
+    ):
+        return None
+    return [line[6:] for line in lines[1::3]]
+
+
 def _parse_crlf(raw: bytes) -> Frame:
     """Parse a frame that is not the first. One data line with CRLF, as many Python servers send, takes a fast path."""
     if raw.startswith(b"data: ") and raw.endswith(b"\r\n\r\n"):

@@ -21,6 +21,7 @@ import pytest
 
 from dragoman.testing import ReceivedRequest, ScriptedReply, ScriptedUpstream, json_reply
 from heavy_inputs import ANSWERS, MESSAGES, STREAMS, request_of
+from raw_websocket import PING, TEXT, frame, raw_socket
 from stage import PATHS
 
 HELD = 0.25
@@ -44,6 +45,7 @@ class Watched:
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
         self._port = int(self._line())
+        self.url = f"http://127.0.0.1:{self._port}"
 
     def _line(self) -> bytes:
         assert self._process.stdout is not None
@@ -154,6 +156,31 @@ def test_no_request_holds_the_loop(gateway: Watched, name: str, door: str) -> No
         assert status == 200, beginning
     if name in ("too many messages", "too many parts", "numbers"):
         assert (status, b"500000 JSON values" in beginning) == (413, True)
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_no_message_over_a_websocket_holds_the_loop(gateway: Watched, name: str) -> None:
+    body = request_of("responses", MESSAGES[name]())
+    message = frame(TEXT, b'{"type":"response.create",' + body[1:])
+    wrong = frame(TEXT, b'{"type":%b}' % body)  # a member that should be short
+    with raw_socket(gateway.url) as client:
+        client.socket.sendall(message)
+        last = client.last()
+        if name in ("many messages", "many parts", "a text", "a long session"):
+            assert last["type"] == "response.completed", last
+        client.socket.sendall(wrong)
+        assert client.last()["type"] == "error"
+
+
+@pytest.mark.parametrize("small", [frame(TEXT, b"{"), frame(TEXT, b'{"type":0}'), frame(PING, b"")])
+def test_no_burst_of_frames_holds_the_loop(gateway: Watched, small: bytes) -> None:
+    count = 20_000
+    with raw_socket(gateway.url) as client:
+        sending = threading.Thread(target=client.socket.sendall, args=(small * count,), daemon=True)
+        sending.start()
+        for _ in range(count):
+            client.receive()
+        sending.join()
 
 
 @pytest.mark.parametrize("name", ["many messages", "numbers"])

@@ -147,6 +147,59 @@ def test_stored_response_can_be_continued_on_another_connection() -> None:
         assert third["previous_response_id"] == second["id"]
 
 
+WAITING = {"x-dragoman-profile": "required-action"}
+
+
+def submit(stage: Stage, response_id: str) -> tuple[int, Json]:
+    with plain_connection(stage.gateway) as client:
+        body = json.dumps({"tool_outputs": [{"call_id": "call_1", "output": "sunny"}]})
+        path = f"/v1/responses/{response_id}/submit_tool_outputs"
+        client.request("POST", path, body, {"content-type": "application/json"})
+        answer = client.getresponse()
+        return answer.status, json.loads(answer.read())
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_client_that_was_asked_for_outputs_submits_them_or_goes_on(dialect: str) -> None:
+    """In the `required_action` profile, with nothing stored: over HTTP, and over the same connection, in any order."""
+    with running_stage(store=StoreSettings(url="memory:")) as stage:
+        scene = stage.scene(dialect, HELLO, CALLS, HELLO, HELLO, CALLS, HELLO)
+        with socket_client(stage.url, scene.model, additional_headers=WAITING) as client:
+            before = client.answer(input="Hi.")["id"]
+            events = client.ask(input="Weather?", tools=[TOOL], previous_response_id=before)
+            assert [event["type"] for event in events[-2:]] == [
+                "response.required_action",
+                "response.completed",
+            ]
+            waiting = events[-1]["response"]
+            assert (waiting["status"], waiting["store"]) == ("incomplete", False)
+            assert waiting["previous_response_id"] == before
+
+            status, answer = submit(stage, waiting["id"])
+            assert (status, answer["status"]) == (200, "completed")
+            assert texts(scene.heard).index("Hello.") < texts(scene.heard).index("sunny")
+            assert submit(stage, waiting["id"])[0] == 409
+
+            previous = waiting["id"]
+            last = client.answer(input=[OUTPUT], tools=[TOOL], previous_response_id=previous)
+            assert last["previous_response_id"] == previous
+            assert texts(scene.heard).index("Hello.") < texts(scene.heard).index("sunny")
+            later = client.ask(input="And?", tools=[TOOL], previous_response_id=last["id"])[-1]
+        assert submit(stage, later["response"]["id"])[0] == 200  # the connection has ended
+        assert submit(stage, last["id"])[0] == 404  # it waits for nothing
+        assert len(scene.requests) == 6
+
+
+def test_without_a_store_nobody_is_asked_for_outputs(stage: Stage) -> None:
+    scene = stage.scene("chat", CALLS, HELLO)
+    with socket_client(stage.url, scene.model, additional_headers=WAITING) as client:
+        events = client.ask(input="Weather?", tools=[TOOL])
+        asks = "response.required_action" in [event["type"] for event in events]
+        assert asks is stage.gateway.app.gateway.is_storing
+        previous = events[-1]["response"]["id"]
+        assert client.answer(input=[OUTPUT], tools=[TOOL], previous_response_id=previous)["output"]
+
+
 # The SDK has not yet followed `websockets`.
 @pytest.mark.filterwarnings("ignore:connect.. must be used as a context manager:DeprecationWarning")
 @pytest.mark.parametrize("dialect", DIALECTS)

@@ -316,7 +316,10 @@ class Exchange:
         if self._memory is not None:
             caller, memory = self._caller(), self._memory
             caller = structs.replace(caller, body=body)
-            return find_continuation(store, door.dialect, request, caller, memory=memory)
+            waits = self._waits() and memory.generates
+            return find_continuation(
+                store, door.dialect, request, caller, waits=waits, memory=memory
+            )
         if door.dialect == "responses" and asks_for_background(request):
             return self._note_background(request)
         if door.dialect == "chat" or not self._gateway.is_storing:

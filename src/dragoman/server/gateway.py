@@ -309,17 +309,21 @@ class Gateway:
             while True:
                 await asyncio.sleep(min(_SWEEP_SECONDS, interval / 2))
                 self.limits.settle()
-                before = self.clock() - interval
-                for exchange in self.exchanges:
-                    client = exchange.client
-                    if (
-                        client.keep_alive is not None
-                        and not exchange.is_background
-                        and client.last_write <= before
-                        and not client.is_writing
-                    ):
-                        client.last_write = self.clock()
-                        writes.create_task(_keep_open(exchange))
+                self._write_keep_alives(interval, writes)
+
+    def _write_keep_alives(self, interval: float, writes: asyncio.TaskGroup) -> None:
+        # Not in `_sweep`, whose variables would keep the last exchange in memory until the next sweep.
+        before = self.clock() - interval
+        for exchange in self.exchanges:
+            client = exchange.client
+            if (
+                client.keep_alive is not None
+                and not exchange.is_background
+                and client.last_write <= before
+                and not client.is_writing
+            ):
+                client.last_write = self.clock()
+                writes.create_task(_keep_open(exchange))
 
 
 async def _keep_open(exchange: Exchange) -> None:

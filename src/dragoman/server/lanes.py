@@ -63,9 +63,9 @@ class Lanes:
                 param="stream_id",
                 code="websocket_stream_limit_reached",
             )
-        waiting = sum([len(each.body) for each in self._waiting])
+        waiting = sum([each.size for each in self._waiting])
         if self._waiting and (
-            len(self._waiting) >= MAX_WAITING or waiting + len(create.body) > self._max_bytes
+            len(self._waiting) >= MAX_WAITING or waiting + create.size > self._max_bytes
         ):
             raise LaneBusy(
                 f"expected at most {MAX_WAITING} requests, of {self._max_bytes} bytes together, to wait on one connection",
@@ -99,7 +99,7 @@ class Lanes:
     def remember(self, create: Create, link: Link) -> None:
         """Remember the response to a request in place of the lane's last one, if the conversation is not too large."""
         sizes = {each.head.id: size for each, size in self._remembered.values()}
-        size = sizes.get(create.previous or "", 0) + len(create.body) + link.head.size
+        size = sizes.get(create.previous or "", 0) + create.size + link.head.size
         self._remembered.pop(create.lane, None)
         if size <= self._max_bytes:
             self._remembered[create.lane] = (link, size)

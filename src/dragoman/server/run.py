@@ -73,10 +73,18 @@ class Server(uvicorn.Server):
         due, self._to_check = self._to_check[: self._slice], self._to_check[self._slice :]
         for connection in due:
             if isinstance(connection, (GatewayProtocol, WebSocketProtocol)):
-                connection.check_times(now)
+                self._check_times(connection, now)
         if counter % _SLICES == 0:
             self._check_handles()
         return await super().on_tick(counter)
+
+    def _check_times(self, connection: GatewayProtocol | WebSocketProtocol, now: float) -> None:
+        """Check the times of one connection. An exception would end the main loop, and with it the server."""
+        try:
+            connection.check_times(now)
+        except Exception:
+            logger.exception("the times of a connection could not be checked; it is closed")
+            connection.transport.abort()
 
     def _check_handles(self) -> None:
         """Log when the process has run out of file handles, and when handles are available again.
@@ -116,8 +124,6 @@ def make_server(app: App, settings: Settings) -> Server:
         loop="uvloop" if sys.platform != "win32" else "asyncio",
         ws="none",  # `GatewayProtocol` chooses the protocol of a WebSocket
         ws_max_size=WEBSOCKET_ROOM * server.max_body_bytes,
-        ws_ping_interval=server.keep_alive_interval,
-        ws_ping_timeout=None,  # `WebSocketProtocol.check_times` notices a client that is gone
         ws_per_message_deflate=False,
         lifespan="on",
         access_log=False,

@@ -18,6 +18,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
+from msgspec import structs
 from starlette.types import Message, Receive, Scope, Send
 
 from dragoman._json import dumps
@@ -42,7 +43,7 @@ from dragoman.server.http.headers import error_headers
 from dragoman.server.http.websocket import TEXTS
 from dragoman.server.lanes import Lanes
 from dragoman.server.limits import BodyTooLarge, GatewayRefusal, check_head
-from dragoman.sse import FrameParser
+from dragoman.sse import FrameParser, data_lines
 from dragoman.store.records import Link
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ class SocketConnection:
         self._body: bytes = create.body
         self._headers = headers
         self._send_texts = send_texts
-        self._parser = FrameParser()
+        self._parser: FrameParser | None = None  # for frames of unusual form
         self._on_leave: Callable[[], None] | None = None
         self._has_left = False
         self._beginning = lane_member(create.lane)
@@ -123,12 +124,20 @@ class SocketConnection:
         return self.write(data)
 
     def write(self, data: bytes) -> Pending:
-        frames = [
+        """Send the data of these frames, which are whole: the store keeps the same stream as server-sent events."""
+        frames = data_lines(data)
+        if frames is None:
+            frames = self._parse(data)
+        return self._write(frames) if frames else None
+
+    def _parse(self, data: bytes) -> list[bytes]:
+        if self._parser is None:
+            self._parser = FrameParser()
+        return [
             KEEP_ALIVE if frame.data is None else frame.data
             for frame in self._parser.feed(data)
             if not frame.is_done and (frame.data is not None or frame.comment is not None)
         ]
-        return self._write(frames) if frames else None
 
     def finish(self, data: bytes) -> Pending:
         return self.write(data)
@@ -237,8 +246,8 @@ class Session:
         gateway.sessions.add(self)
         try:
             async with asyncio.TaskGroup() as self._tasks:
-                while (message := await self._receive())["type"] == "websocket.receive":
-                    await self._take(message)
+                while await self._take_next():
+                    pass
                 self._lanes.drop_waiting()
                 for connection in tuple(self._connections):
                     connection.leave()
@@ -250,20 +259,23 @@ class Session:
         """Close the connection when its running responses have ended: the gateway is shutting down."""
         self._end_soon(_RESTARTING)
 
-    async def _take(self, message: Message) -> None:
-        """Handle one message of the client. A mistake is answered by an error frame."""
-        text: str | None = message.get("text")
+    async def _take_next(self) -> bool:
+        """Handle the next message of the client. False: the client has left."""
+        # Here, and not in `run`, whose variables would keep the last message until the next one comes.
+        message = await self._receive()
+        if message["type"] != "websocket.receive":
+            return False
+        await self._take(message.get("text"))
+        return True
+
+    async def _take(self, text: str | None) -> None:
+        """Handle one message. A mistake is answered by an error frame. None: a binary frame."""
         try:
             if text is None:
                 raise RequestRefused(
                     "expected a text frame with one JSON object; got a binary frame"
                 )
-            limit = self._gateway.settings.server.max_body_bytes
-            if len(text) > limit:
-                raise BodyTooLarge(
-                    f"expected a message of at most {limit} bytes (server.max_body_bytes); {len(text)} came",
-                    code="message_too_large",
-                )
+            self._check_size(text)
             asked = await offload(len(text), read_message, text)
             if isinstance(asked, Steer):
                 await settle(self._send_texts([lane_member(asked.lane) + asked.failure[1:]]))
@@ -273,10 +285,22 @@ class Session:
                 self._start(starting)
         except GatewayError as error:
             headers = error.headers if isinstance(error, GatewayRefusal) else ()
-            lane = None if text is None or isinstance(error, BodyTooLarge) else lane_of(text)
+            lane = None
+            if text is not None and not isinstance(error, BodyTooLarge):
+                lane = await offload(len(text), lane_of, text)
             await self._send_error(error_info(error), lane, headers)
         if self._close_code is not None:
             await self._close_if_idle()
+
+    def _check_size(self, text: str) -> None:
+        """Raises BodyTooLarge: a POST with this body would be refused."""
+        size = len(text) if text.isascii() else len(text.encode("utf-8"))
+        limit = self._gateway.settings.server.max_body_bytes
+        if size > limit:
+            raise BodyTooLarge(
+                f"expected a message of at most {limit} bytes (server.max_body_bytes); {size} came",
+                code="message_too_large",
+            )
 
     def _check_open(self) -> None:
         """Raises GatewayRefusal: the connection takes no further request."""
@@ -297,6 +321,9 @@ class Session:
         own = dict(create.headers)
         headers = [pair for pair in self._headers if pair[0] not in own]
         connection = SocketConnection(create, [*headers, *create.headers], self._send_texts)
+        create = structs.replace(
+            create, body=b""
+        )  # the exchange drops it when it is no longer needed
         self._connections.add(connection)
         connection.running = self._tasks.create_task(self._serve(create, connection))
 

@@ -168,7 +168,7 @@ async def find_continuation(
         if found is not None:
             return found
     if memory is not None:
-        return await _continue_on_connection(managed, request, caller, memory)
+        return await _continue_on_connection(managed, request, caller, memory, waits=waits)
     links: tuple[Link, ...] = ()
     previous = request.previous_id
     if previous is not None:
@@ -248,16 +248,20 @@ async def _keep_conversation(
         keeper = caller.make_keeper(_draft("responses", caller, stored))
     else:
         keeper = caller.make_keeper(_draft("responses", caller, whole))
-        if asked.memory is None:
-            keeper.only_add()
-        else:
-            keeper.only_remember(asked.memory.remember)
+        keeper.only_add()
+    if asked.memory is not None and not _is_kept(managed, request):
+        keeper.remember_by(asked.memory.remember)
     keeper.hold(held)
     return Continuation(request=whole, keeper=keeper)
 
 
 async def _continue_on_connection(
-    managed: ManagedStore, request: Request, caller: StorageCaller, memory: Memory
+    managed: ManagedStore,
+    request: Request,
+    caller: StorageCaller,
+    memory: Memory,
+    *,
+    waits: bool,
 ) -> Continuation:
     links: tuple[Link, ...] = ()
     previous = request.previous_id
@@ -273,15 +277,18 @@ async def _continue_on_connection(
         if link is not None:
             request, links = continued(links, request), ()
     if managed.is_on:
-        found = await _continue_response(managed, request, caller, links)
+        found = await _continue_response(managed, request, caller, links, waits=waits)
     else:
         found = Continuation(missing=references(request))
     if found.request is None and previous is not None:
         found = structs.replace(found, request=request)
-    if found.keeper is not None:
+    keeper = found.keeper
+    if keeper is not None and not keeper.only_waiting:
         return found
-    keeper = caller.make_keeper(_draft("responses", caller, found.request or request, previous))
-    keeper.only_remember(memory.remember)
+    if keeper is None:
+        draft = _draft("responses", caller, found.request or request, previous)
+        keeper = caller.make_keeper(draft)
+    keeper.remember_by(memory.remember)
     return Continuation(request=found.request, keeper=keeper, missing=found.missing)
 
 

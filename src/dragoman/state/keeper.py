@@ -13,9 +13,10 @@ A background response (`Draft.background`) is begun, as queued, before its clien
 appends to the store what was sent, for followers on other nodes. Its client is gone when it ends, so storing the end is
 tried as long as its lease lasts.
 
-A response that is only remembered (`only_remember`) does not enter the store: its end goes to the connection that sent its
-request. A response that belongs to a conversation (`hold`) adds its input and output there, in the same write; a response
-that is not stored itself (`only_add`) adds them all the same.
+The end of a response that is remembered (`remember_by`) goes to the connection that sent its request. It does not enter the
+store, unless it waits for the outputs of its calls (`Draft.only_waiting`): those may come by another connection. A response
+that belongs to a conversation (`hold`) adds its input and output there, in the same write; a response that is not stored
+itself (`only_add`) adds them all the same.
 """
 
 import asyncio
@@ -149,10 +150,14 @@ class Keeper:
         self._upstream = ""
         self._family: Family | str = ""
 
-    def only_remember(self, remember: Callable[[Link], None]) -> None:
-        """Store nothing, but pass the whole conversation to `remember` when the answer has ended. Its request has all turns."""
+    def remember_by(self, remember: Callable[[Link], None]) -> None:
+        """Pass the whole conversation to `remember` when the answer has ended. Its request has all turns.
+
+        Nothing is stored, unless the response waits for outputs.
+        """
         self._remember = remember
-        self.only_add()
+        self._is_stored = self._draft.only_waiting
+        self._takes_more = False
 
     def only_add(self) -> None:
         """Do not store the answer; only its conversation gets its input and output."""
@@ -168,6 +173,11 @@ class Keeper:
     @property
     def is_storing(self) -> bool:
         return self._is_stored
+
+    @property
+    def only_waiting(self) -> bool:
+        """Whether the answer is stored only while it waits for the outputs of its calls."""
+        return self._draft.only_waiting
 
     def expect(self, upstream: str, family: Family | str) -> StoreNotes:
         """Prepare for the answer of this upstream. Returns the notes that the writer of the answer fills in."""
@@ -295,17 +305,20 @@ class Keeper:
         if end is None:
             return last
         is_whole = self._takes_more and buffer.size <= MAX_STREAM_BYTES
+        is_cancelled = False
         try:
-            if not self._is_stored:
-                await self._end_unstored(end)
-                return last
-            is_cancelled = await self._store(end, buffer if is_whole else None)
+            if self._is_stored:
+                is_cancelled = await self._store(end, buffer if is_whole else None)
+            else:
+                await self._add_to_conversation(end)
         except StoreError as error:
             if self._draft.background and not isinstance(error, StoreConflict):
                 await self._store_failure(_unstored(error))
             return self._fail(end, last, _unstored(error))
         if is_cancelled and end.status != "failed":
             return self._fail(end, last, cancelled_error())
+        if self._remember is not None:
+            await self._pass_on(end, self._remember)
         return last
 
     async def _store_failure(self, problem: ErrorInfo) -> None:
@@ -336,22 +349,19 @@ class Keeper:
         body = await offload(size, _message_body, end.id, outcome)
         return self._with_open_calls(structs.replace(end, body=body))
 
-    async def _end_unstored(self, end: AnswerEnd) -> None:
-        """Add to the conversation, or have the connection remember, an answer that is not stored. Raises StoreError."""
+    async def _add_to_conversation(self, end: AnswerEnd) -> None:
+        """Add an answer that is not stored itself to the conversation that it holds, if any. Raises StoreError."""
         if self._held is not None and self._held.is_held:
             self.is_ending = True
             try:
                 await self._held.add(end)
             finally:
                 self.is_ending = False
-        if self._remember is not None:
-            await self._pass_on(end, self._remember)
 
     async def _pass_on(self, end: AnswerEnd, remember: Callable[[Link], None]) -> None:
         """Have the response remembered, unless it failed."""
-        if end.status == "failed" or self._is_over:
+        if end.status == "failed":
             return
-        self._is_over = True
         draft = self._draft
         if self._notes.end is None:  # relayed: the last frame of some upstreams repeats no items
             parts = tuple(
@@ -402,7 +412,9 @@ class Keeper:
         if end is None:
             return body
         if not self._is_stored:
-            await self._end_unstored(end)
+            await self._add_to_conversation(end)
+            if self._remember is not None:
+                await self._pass_on(end, self._remember)
             return body
         try:
             await self._store_body(end)
@@ -485,7 +497,7 @@ class Keeper:
         whole = end
         if self._draft.only_waiting and not end.open_calls:
             if not self.is_begun:
-                await self._end_unstored(end)
+                await self._add_to_conversation(end)
                 return False
             end = _without_content(end)  # settles the claim
         if self._beginning is not None:

@@ -16,7 +16,7 @@ from dragoman.store.records import Link, StoredHead
 
 
 def create(lane: str | None = None, previous: str | None = None, body: bytes = b"{}") -> Create:
-    return Create(body=body, lane=lane, previous=previous)
+    return Create(body=body, size=len(body), lane=lane, previous=previous)
 
 
 def link(response_id: str, size: int = 0) -> Link:

@@ -26,11 +26,12 @@ _CODEX_HEADER = re.compile(r"x-(?:codex|openai-internal-codex)-[a-z0-9-]+")
 class Create(Struct, frozen=True, kw_only=True):
     """One `response.create`.
 
-    body: the body of the equal POST, which streams. lane: its `stream_id`; None: the default lane. previous: the response that
+    body: the body of the equal POST, which streams. size: its length. lane: its `stream_id`; None: the default lane. previous: the response that
     it continues. generates: whether a model is asked. headers: those that belong to this request, not to the connection.
     """
 
     body: bytes
+    size: int
     lane: str | None = None
     previous: str | None = None
     generates: bool = True
@@ -123,8 +124,10 @@ def _read_create(fields: Mapping[str, Raw], lane: str | None) -> Create:
         for name, value in fields.items()
         if name not in _OF_SOCKET
     ]
+    body = b"{%b}" % b",".join([*members, b'"stream":true'])
     return Create(
-        body=b"{%b}" % b",".join([*members, b'"stream":true']),
+        body=body,
+        size=len(body),
         lane=lane,
         previous=previous if isinstance(previous, str) else None,
         generates=generate is not False,

@@ -302,6 +302,8 @@ class GatewayProtocol(HttpToolsProtocol):
         self.connections.discard(self)
         protocol = WebSocketProtocol(self.config, self.server_state, self.app_state)
         protocol.connection_made(self.transport)
+        if self.flow.write_paused:  # by an earlier answer, which the client has not read
+            protocol.pause_writing()
         self.transport.set_protocol(protocol)
         protocol.begin(self.url, self.headers, data)
 
