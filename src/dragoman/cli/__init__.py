@@ -16,8 +16,11 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import version
 
 from dragoman.cli.check import configure as configure_check
+from dragoman.cli.completion import configure as configure_completion
 from dragoman.cli.connect import configure as configure_connect
+from dragoman.cli.init import configure as configure_init
 from dragoman.cli.inspect import configure as configure_inspect
+from dragoman.cli.launch import configure as configure_launch
 from dragoman.cli.options import Options
 from dragoman.cli.run import configure as configure_run
 from dragoman.cli.screen import BROKEN_PIPE, CANNOT_WORK, INTERRUPTED, complain, discard_output
@@ -76,9 +79,17 @@ _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
         "start the gateway: any client dialect in front of any upstream",
         configure_serve,
     ),
+    "launch": (
+        "start Codex or Claude Code on any model, with a gateway of its own if none runs",
+        configure_launch,
+    ),
     "run": (
         "run an agent in this terminal: any model, with tools for files, commands and MCP servers",
         configure_run,
+    ),
+    "init": (
+        "write a dragoman.toml for the keys, local servers and programs that are there",
+        configure_init,
     ),
     "check": (
         "validate the configuration, show it without its secrets, and try each upstream",
@@ -95,6 +106,10 @@ _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "inspect": (
         "show the tool calls of a recorded answer, how they arrived, and what is wrong with them",
         configure_inspect,
+    ),
+    "completion": (
+        "print a script that completes this command in bash, zsh or fish",
+        lambda parser: configure_completion(parser, _make_parser),
     ),
 }
 """Each command by its name: its summary, and the function that adds its options and its `run`."""

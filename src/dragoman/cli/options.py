@@ -26,6 +26,7 @@ class Options(argparse.Namespace):
     port: int | None
     workers: int | None
     upstream: str | None
+    key_env: str | None
     log_format: str | None
     log_level: str | None
 
@@ -36,10 +37,24 @@ class Options(argparse.Namespace):
     folder: str
     forget: bool
 
-    # connect
+    # connect, launch
     client: str
     url: str | None
     model: str | None
+    write: bool
+
+    # launch
+    arguments: list[str]
+    context_window: int | None
+    share_home: bool
+
+    # init
+    force: bool
+    stdout: bool
+
+    # completion
+    shell: str
+    models: bool
 
     # run
     prompt: str | None
@@ -72,14 +87,33 @@ def add_serving_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", help="the address to listen on (default: 127.0.0.1)")
     parser.add_argument("--port", type=int, help="the port to listen on (default: 8787)")
     parser.add_argument("--workers", type=int, metavar="N", help="processes (default: 1)")
+    add_upstream_options(parser)
+    parser.add_argument(
+        "--log-format",
+        choices=("auto", "console", "json"),
+        help="lines for a person or for a program (default: auto, which means console at a terminal and json elsewhere)",
+    )
+    parser.add_argument(
+        "--log-level",
+        choices=("debug", "info", "warning", "error"),
+        help="the least important lines that are logged (default: info)",
+    )
+
+
+def add_upstream_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that replace the upstreams of the file and the environment."""
     parser.add_argument(
         "--upstream",
         metavar="KIND=URL",
         help="the only upstream, such as chat=http://127.0.0.1:8000/v1; "
         "KIND is chat, responses or messages; codex, chatgpt-codex and rehearsal have no URL",
     )
-    parser.add_argument("--log-format", choices=("auto", "console", "json"))
-    parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"))
+    parser.add_argument(
+        "--key-env",
+        metavar="VARIABLE",
+        help="the environment variable that holds the key of --upstream (default: DRAGOMAN_UPSTREAM_KEY; "
+        "OPENAI_API_KEY or ANTHROPIC_API_KEY for the vendor itself)",
+    )
 
 
 def settings_of(options: Options, on_found: OnFound) -> Settings:
@@ -93,6 +127,7 @@ def settings_of(options: Options, on_found: OnFound) -> Settings:
         port=options.port,
         workers=options.workers,
         upstream=options.upstream,
+        key_env=options.key_env,
         log_format=options.log_format,
         log_level=options.log_level,
     )

@@ -52,7 +52,7 @@ def known_models(settings: Settings) -> tuple[ListedModel, ...]:
     for name, wanted in _candidates(settings):
         if name in found or _WILD & set(name):
             continue
-        candidate = _first(router, name)
+        candidate = router.first(name)
         # A name from an upstream's own table is listed only if its route leads to that upstream.
         if candidate is not None and (wanted is None or candidate == Candidate(wanted, name)):
             found[name] = ListedModel(name, candidate.upstream)
@@ -104,13 +104,6 @@ def _candidates(settings: Settings) -> Iterator[tuple[str, str | None]]:
             yield "codex", name  # the model that Codex is configured with
         for model in SCENARIOS if upstream.kind == "rehearsal" else upstream.models:
             yield model, name
-
-
-def _first(router: Router, name: str) -> Candidate | None:
-    try:
-        return router.candidates(name)[0]
-    except RequestRefused:
-        return None
 
 
 def _page(
