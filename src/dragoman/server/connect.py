@@ -64,7 +64,7 @@ def access_of(
     settings: Settings, url: str | None = None, model: str | None = None
 ) -> GatewayAccess:
     """How to reach the gateway with these settings. `url` overrides the settings; `model`: None if no model is known."""
-    passes_on = any(upstream.api_key == PASS_ON for upstream in settings.upstreams.values())
+    passes_on = passes_key_on(settings)
     origins = settings.server.cors_origins
     return GatewayAccess(
         url=_bare(url) if url else gateway_url(settings.server),
@@ -72,6 +72,11 @@ def access_of(
         key="gateway" if settings.server.api_keys else "upstream" if passes_on else "none",
         allows_obsidian="*" in origins or OBSIDIAN_ORIGIN in origins,
     )
+
+
+def passes_key_on(settings: Settings) -> bool:
+    """Whether an upstream gets the key that the client sends."""
+    return any(upstream.api_key == PASS_ON for upstream in settings.upstreams.values())
 
 
 def snippet(client: str, access: GatewayAccess) -> str:

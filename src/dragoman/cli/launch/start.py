@@ -32,7 +32,7 @@ from dragoman.config.read import Flags, load_settings
 from dragoman.config.settings import PASS_ON, LogSettings, ServerSettings, Settings
 from dragoman.errors import ConfigError
 from dragoman.gateway.route import Candidate, Router, default_models
-from dragoman.server.connect import KEY_VARIABLE, gateway_url
+from dragoman.server.connect import KEY_VARIABLE, gateway_url, passes_key_on
 from dragoman.server.reachability import offered_models
 from dragoman.server.run import serving
 from dragoman.server.running import RunningGateway, find_gateway
@@ -157,6 +157,10 @@ def _running(running: RunningGateway, key: str | None, settings: Settings | None
             f"the gateway at {running.url} wants a key: set {KEY_VARIABLE} to one of its server.api_keys"
         )
     models, is_same = models_at(running, key, settings)
+    if key is None and is_same and settings is not None and passes_key_on(settings):
+        raise ConfigError(
+            f"the gateway at {running.url} passes the client's key on: set {KEY_VARIABLE} to the upstream's key"
+        )
     return _Gateway(
         url=running.url,
         key=key or "unused",
