@@ -133,7 +133,6 @@ def test_variables_that_lead_elsewhere_do_not_reach_the_client(tmp_path: Path) -
         environ
     )
     assert environ["ENABLE_TOOL_SEARCH"] == "auto"
-    assert environ["NO_PROXY"] == environ["no_proxy"] + "" or "127.0.0.1" in environ["NO_PROXY"]
     assert environ["NO_PROXY"].startswith("example.org,127.0.0.1")
     assert said(done.stdout)["answer"]["role"] == "assistant"
 
