@@ -34,7 +34,7 @@ class Word(Struct, frozen=True):
     """An option or a positional argument.
 
     names: of an option. takes_value: whether a word belongs to it. values: the words that it may be. place: where other values
-    come from: models, files or folders. is_open: it may be any word too.
+    come from: models, files or folders.
     """
 
     names: tuple[str, ...]
@@ -130,7 +130,7 @@ def _word(action: argparse.Action) -> Word:
         values = _KINDS
     elif action.dest == "model":
         place = _MODEL
-    summary = (action.help or "").partition(" (default")[0]
+    summary = (action.help or "").partition(" (default")[0].partition("; ")[0]
     return Word(tuple(action.option_strings), summary, action.nargs != 0, values, place)
 
 

@@ -29,7 +29,7 @@ from dragoman.upstream.chatgpt_codex.credentials import auth_path
 from dragoman.upstream.http.model_list import read_model_list
 
 # Servers that run models on this machine, by the port that each uses unless it is set otherwise.
-_LOCAL_SERVERS = {"ollama": ("Ollama", 11434), "vllm": ("vLLM", 8000), "lmstudio": ("LM Studio", 1234)}  # fmt: skip
+LOCAL_SERVERS = {"ollama": ("Ollama", 11434), "vllm": ("vLLM", 8000), "lmstudio": ("LM Studio", 1234)}  # fmt: skip
 # Seconds. A server on this machine lists its models within milliseconds.
 _PATIENCE = 1.0
 # A route for each model of a server makes the model known by its name; more would hide the rest of the file.
@@ -113,11 +113,13 @@ class Found(Struct, frozen=True):
         return (*(f"{each.name}: {each.why}" for each in self.upstreams), *self.notes)
 
 
-def find(environ: Mapping[str, str]) -> Found:
-    """Look at the environment, at ports of this machine and at the PATH."""
+def find(
+    environ: Mapping[str, str], servers: Mapping[str, tuple[str, int]] = LOCAL_SERVERS
+) -> Found:
+    """Look at the environment, at ports of this machine and at the PATH. servers: titles and ports by name."""
     upstreams: list[FoundUpstream] = []
     notes: list[str] = []
-    for each in (*_vendors(environ), *_local_servers(), *_codex(environ)):
+    for each in (*_vendors(environ), *_local_servers(servers), *_codex(environ)):
         if isinstance(each, str):
             notes.append(each)
             continue
@@ -137,15 +139,15 @@ def _vendors(environ: Mapping[str, str]) -> Iterator[FoundUpstream]:
         yield FoundUpstream(name, settings, f"{settings.api_key_env} is set", families[name])
 
 
-def _local_servers() -> Iterator[FoundUpstream]:
-    urls = {name: f"http://127.0.0.1:{port}/v1" for name, (_, port) in _LOCAL_SERVERS.items()}
+def _local_servers(servers: Mapping[str, tuple[str, int]]) -> Iterator[FoundUpstream]:
+    urls = {name: f"http://127.0.0.1:{port}/v1" for name, (_, port) in servers.items()}
     pages = fetch_all([f"{url}/models" for url in urls.values()], patience=_PATIENCE)
     for name, url in urls.items():
         page = pages[f"{url}/models"]
         models = read_model_list(page.body) if page is not None and page.status == 200 else ()
         if not models:
             continue
-        title, port = _LOCAL_SERVERS[name]
+        title, port = servers[name]
         count = f"{len(models)} model{'' if len(models) == 1 else 's'}"
         names = [each.name for each in models if not _GLOB_SIGNS & set(each.name)]
         yield FoundUpstream(

@@ -2,7 +2,7 @@
 
 import argparse
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from dragoman.config.read import Flags, OnFound, load_settings
 from dragoman.config.settings import Settings
@@ -44,7 +44,7 @@ class Options(argparse.Namespace):
     write: bool
 
     # launch
-    arguments: list[str]
+    arguments: Sequence[str]
     context_window: int | None
     share_home: bool
 

@@ -30,7 +30,11 @@ own; your settings, your login and your history of the client are neither read n
 exit codes: those of the client; 2 if it cannot be started"""
     parser.add_argument("client", metavar="CLIENT", choices=CLIENTS, help=" or ".join(CLIENTS))
     parser.add_argument(
-        "arguments", metavar="ARGUMENT", nargs="*", help="arguments for the client, after --"
+        "arguments",
+        metavar="ARGUMENT",
+        nargs="*",
+        default=(),
+        help="arguments for the client, after --",
     )
     add_config_option(parser)
     add_upstream_options(parser)

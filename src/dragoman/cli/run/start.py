@@ -331,7 +331,8 @@ def _read_prompt(given: str | None) -> str | None:
 def _session_line(session: Session | str) -> Line:
     if isinstance(session, str):
         return (Span(visible_line(session), "bad"),)
-    turns = f"{len(session.turns):>4} turns  "
+    count = len(session.turns)
+    turns = f"{count:>4} turn{' ' if count == 1 else 's'}  "
     return (
         Span(f"{session.id}  ", "strong"),
         Span(turns, "faint"),
