@@ -11,9 +11,10 @@ the others work without its dependencies.
 """
 
 import argparse
+import re
 import sys
 from collections.abc import Callable, Sequence
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, requires, version
 
 from dragoman.cli.check import configure as configure_check
 from dragoman.cli.completion import configure as configure_completion
@@ -49,8 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] == "dragoman":
             raise
-        extra = "engine" if error.name.partition(".")[0] in ("jsonschema", "mcp") else "server"
-        complain([f"the gateway needs {error.name}: pip install 'dragoman[{extra}]'"])
+        complain([_missing(options.command, error.name.partition(".")[0])])
         return CANNOT_WORK
     except OSError as error:
         discard_output()
@@ -59,12 +59,31 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
+def _missing(command: str, module: str) -> str:
+    """What to install for a command that needs a module which is not there."""
+    extra = "engine" if module in ("jsonschema", "mcp") else "server"
+    names = [module]
+    for requirement in requires("dragoman") or ():
+        name, _, condition = requirement.partition(";")
+        name = re.split(r"[<>=!~\[ ]", name, maxsplit=1)[0]
+        if f"'{extra}'" in condition.replace('"', "'") and name.replace("-", "_") != module:
+            try:
+                version(name)
+            except PackageNotFoundError:
+                names.append(name)
+    return f"dragoman {command} needs {', '.join(names)}: pip install 'dragoman[{extra}]'"
+
+
 def _make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="dragoman", description="Interprets LLM tool calls between wire dialects."
+        prog="dragoman",
+        description="Interprets LLM tool calls between wire dialects.",
+        epilog="`dragoman COMMAND --help` describes a command. To begin with: dragoman launch claude, or dragoman serve.",
     )
     parser.add_argument("--version", action="version", version=f"dragoman {version('dragoman')}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(
+        title="commands", metavar="COMMAND", required=True, dest="command"
+    )
     for name, (summary, configure) in _COMMANDS.items():
         configure(commands.add_parser(name, help=summary, description=f"{_capital(summary)}."))
     return parser

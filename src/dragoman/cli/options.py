@@ -12,6 +12,7 @@ from dragoman.dialects.shapes import DialectName
 class Options(argparse.Namespace):
     """One namespace for all commands; each reads the options that it declared. `run` returns the exit code."""
 
+    command: str
     run: "Callable[[Options], int]"
 
     # inspect
@@ -86,7 +87,9 @@ def add_serving_options(parser: argparse.ArgumentParser) -> None:
     add_config_option(parser)
     parser.add_argument("--host", help="the address to listen on (default: 127.0.0.1)")
     parser.add_argument("--port", type=int, help="the port to listen on (default: 8787)")
-    parser.add_argument("--workers", type=int, metavar="N", help="processes (default: 1)")
+    parser.add_argument(
+        "--workers", type=int, metavar="N", help="the number of processes that serve (default: 1)"
+    )
     add_upstream_options(parser)
     parser.add_argument(
         "--log-format",
@@ -100,13 +103,14 @@ def add_serving_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_upstream_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that replace the upstreams of the file and the environment."""
+def add_upstream_options(parser: "argparse._ActionsContainer") -> None:
+    """Add the options that replace the upstreams of the file and the environment. `parser`: a parser or a group of one."""
     parser.add_argument(
         "--upstream",
         metavar="KIND=URL",
-        help="the only upstream, such as chat=http://127.0.0.1:8000/v1; "
-        "KIND is chat, responses or messages; codex, chatgpt-codex and rehearsal have no URL",
+        help="the only upstream, such as chat=http://127.0.0.1:8000/v1; KIND is chat, responses or messages; codex, "
+        "chatgpt-codex and rehearsal have no URL (default: the configuration, else OPENAI_API_KEY and ANTHROPIC_API_KEY, "
+        "else the rehearsal)",
     )
     parser.add_argument(
         "--key-env",

@@ -137,7 +137,7 @@ def _plan(
 ) -> _Plan:
     if prompt is None and not is_attended():
         raise ConfigError("expected a PROMPT, as an argument or on standard input; got none")
-    flags = Flags(upstream=options.upstream)
+    flags = Flags(upstream=options.upstream, key_env=options.key_env)
     settings = load_settings(options.config, os.environ, flags, ask_for_trust)
     check_surroundings(settings, os.environ)
     model = options.model or _model_of(kept) or os.environ.get(MODEL_VARIABLE)
