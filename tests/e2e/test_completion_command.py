@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from commands import run_command
-from dragoman.cli import _make_parser as make_parser
+from dragoman.cli import make_parser
 from dragoman.cli.completion import commands_of, fish_script, zsh_script
 
 SCRIPTS = sysconfig.get_path("scripts")

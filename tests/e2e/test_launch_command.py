@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from codex_app_server import alive, app_server, pids, text
 from commands import Command, run_command
 from dragoman.testing import ReceivedRequest, ScriptedReply, ScriptedUpstream, json_reply
 from gateway_harness import wait_until
@@ -429,3 +430,75 @@ def test_a_model_that_no_route_takes_is_refused(tmp_path: Path) -> None:
     done = launch(tmp_path, "--config", "c.toml", "--model", "gpt-9", "claude")
     assert done.returncode == 2
     assert "--model: no route takes 'gpt-9'; the routes take: rehearsal*" in done.stderr
+
+
+def test_programs_that_the_gateway_starts_end_with_it(tmp_path: Path) -> None:
+    """The gateway runs in a thread, and starts and ends children there."""
+    settings = app_server(tmp_path, [[text("From the app-server.")]])
+    command = json.dumps(list(settings.command))
+    (tmp_path / "c.toml").write_text(
+        f'[upstreams.codex]\nkind = "codex"\ncommand = {command}\n', encoding="utf-8"
+    )
+    done = launch(tmp_path, "--config", "c.toml", "claude", "--", "ask")
+    assert done.returncode == 0, done.stderr
+    heard = said(done.stdout)
+    assert heard["environ"]["ANTHROPIC_MODEL"] == "codex"
+    assert heard["answer"]["content"][0]["text"] == "From the app-server."
+    assert pids(tmp_path)
+    assert alive(tmp_path) == []
+
+
+def test_an_upstream_that_wants_the_clients_key_gets_one_of_the_environment(tmp_path: Path) -> None:
+    with model("m") as upstream:
+        (tmp_path / "c.toml").write_text(
+            f'[upstreams.a]\nkind = "chat"\nbase_url = "{upstream.url}/v1"\napi_key = "client"\n',
+            encoding="utf-8",
+        )
+        done = launch(tmp_path, "--config", "c.toml", "claude")
+        assert done.returncode == 2
+        assert "upstreams.a.api_key: the client is to bring the key" in done.stderr
+        done = launch(
+            tmp_path, "--config", "c.toml", "claude", "--", "ask", DRAGOMAN_UPSTREAM_KEY="sk-mine"
+        )
+        assert said(done.stdout)["answer"]["content"][0]["text"] == "Hello there.", done.stderr
+        assert upstream.requests[-1].headers["authorization"] == "Bearer sk-mine"
+
+
+def test_a_state_folder_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("a file where the folder should be", encoding="utf-8")
+    done = launch(tmp_path, "claude")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "expected to write" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_log_begins_anew_when_it_is_large_and_follows_no_link(tmp_path: Path) -> None:
+    folder = tmp_path / "state" / "dragoman"
+    folder.mkdir(parents=True)
+    (folder / "launch.log").write_bytes(b"x" * (4 * 1024 * 1024 + 1))
+    assert launch(tmp_path, "claude", "--", "ask").returncode == 0
+    assert (folder / "launch.log").stat().st_size < 10_000
+    assert (folder / "launch.log.1").stat().st_size > 4_000_000
+    (folder / "launch.log").unlink()
+    (folder / "launch.log").symlink_to(tmp_path / "elsewhere")
+    done = launch(tmp_path, "claude")
+    assert done.returncode == 2
+    assert "expected to write the log" in done.stderr
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_two_launches_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
+    install_client(tmp_path)
+    env = client_environment(tmp_path)
+    with (
+        in_terminal(tmp_path, "claude", "--", "wait", "code=3", env=env, command="launch") as one,
+        in_terminal(tmp_path, "claude", "--", "wait", "code=4", env=env, command="launch") as two,
+    ):
+        for running in (one, two):
+            running.until("waiting")
+        one.type("end\n")
+        assert one.wait() == 3
+        two.type("ask\n")
+        two.until('"role": "assistant"')
+        two.type("end\n")
+        assert two.wait() == 4

@@ -45,13 +45,13 @@ if "ask" in sys.argv:
 if "ask-without-key" in sys.argv:
     said["answer"] = ask(None)
 if "listen" in sys.argv:
-    signal.signal(signal.SIGINT, lambda *_: print("interrupted", flush=True))
+    signal.signal(signal.SIGINT, lambda *_: os.write(1, b"interrupted\\n"))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(9))
 if "die" in sys.argv:
     os.kill(os.getpid(), signal.SIGKILL)
 show()
 if "wait" in sys.argv or "listen" in sys.argv:
-    print("waiting", flush=True)
+    os.write(1, b"waiting\\n")
     for line in sys.stdin:
         if line.strip() == "ask":
             print(json.dumps(ask(os.environ.get("ANTHROPIC_AUTH_TOKEN"))), flush=True)

@@ -34,7 +34,7 @@ __all__ = ("main",)
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
-    options = _make_parser().parse_args(argv, Options())
+    options = make_parser().parse_args(argv, Options())
     try:
         code = options.run(options)
         sys.stdout.flush()
@@ -74,7 +74,7 @@ def _missing(command: str, module: str) -> str:
     return f"dragoman {command} needs {', '.join(names)}: pip install 'dragoman[{extra}]'"
 
 
-def _make_parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="dragoman",
         description="Interprets LLM tool calls between wire dialects.",
@@ -128,7 +128,7 @@ _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     ),
     "completion": (
         "print a script that completes this command in bash, zsh or fish",
-        lambda parser: configure_completion(parser, _make_parser),
+        lambda parser: configure_completion(parser, make_parser),
     ),
 }
 """Each command by its name: its summary, and the function that adds its options and its `run`."""

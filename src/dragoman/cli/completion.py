@@ -9,6 +9,7 @@ import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from typing import cast
 
 from msgspec import Struct
 
@@ -95,28 +96,25 @@ def _models() -> Iterator[str]:
 
 def commands_of(parser: argparse.ArgumentParser) -> list[Command]:
     """The command itself, with an empty name, and each of its commands."""
-    found = [_command("", "", parser)]
-    for action in _actions(parser):
-        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - argparse has no public name for it
-            summaries = {each.dest: each.help or "" for each in action._get_subactions()}  # noqa: SLF001 - the same
-            parsers: Mapping[str, argparse.ArgumentParser] = action.choices
-            found += [_command(name, summaries[name], each) for name, each in parsers.items()]
-    return found
+    parsers = [each for action in _actions(parser) for each in _parsers(action).items()]
+    return [_command("", parser), *(_command(name, each) for name, each in parsers)]
 
 
 def _actions(parser: argparse.ArgumentParser) -> list[argparse.Action]:
     return parser._actions  # noqa: SLF001 - argparse has no public name for it
 
 
-def _command(name: str, summary: str, parser: argparse.ArgumentParser) -> Command:
-    words = [
-        _word(action)
-        for action in _actions(parser)
-        if not isinstance(action, argparse._SubParsersAction)  # noqa: SLF001 - argparse has no public name for it
-    ]
+def _parsers(action: argparse.Action) -> dict[str, argparse.ArgumentParser]:
+    """The commands, if this is the action that reads their names: only its choices are a dictionary."""
+    choices = action.choices
+    return cast("dict[str, argparse.ArgumentParser]", choices) if isinstance(choices, dict) else {}
+
+
+def _command(name: str, parser: argparse.ArgumentParser) -> Command:
+    words = [_word(action) for action in _actions(parser) if not _parsers(action)]
     return Command(
         name,
-        summary,
+        (parser.description or "").removesuffix("."),
         tuple(word for word in words if word.names),
         tuple(word for word in words if not word.names),
     )

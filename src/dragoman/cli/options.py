@@ -54,7 +54,7 @@ class Options(argparse.Namespace):
     stdout: bool
 
     # completion
-    shell: str
+    shell: str | None
     models: bool
 
     # run
@@ -90,7 +90,7 @@ def add_serving_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workers", type=int, metavar="N", help="the number of processes that serve (default: 1)"
     )
-    add_upstream_options(parser)
+    add_upstream_options(parser.add_argument)
     parser.add_argument(
         "--log-format",
         choices=("auto", "console", "json"),
@@ -103,16 +103,16 @@ def add_serving_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_upstream_options(parser: "argparse._ActionsContainer") -> None:
-    """Add the options that replace the upstreams of the file and the environment. `parser`: a parser or a group of one."""
-    parser.add_argument(
+def add_upstream_options(add_argument: Callable[..., argparse.Action]) -> None:
+    """Add the options that replace the upstreams of the file and the environment. `add_argument`: of a parser, or a group."""
+    add_argument(
         "--upstream",
         metavar="KIND=URL",
         help="the only upstream, such as chat=http://127.0.0.1:8000/v1; KIND is chat, responses or messages; codex, "
         "chatgpt-codex and rehearsal have no URL (default: the configuration, else OPENAI_API_KEY and ANTHROPIC_API_KEY, "
         "else the rehearsal)",
     )
-    parser.add_argument(
+    add_argument(
         "--key-env",
         metavar="VARIABLE",
         help="the environment variable that holds the key of --upstream (default: DRAGOMAN_UPSTREAM_KEY; "

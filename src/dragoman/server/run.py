@@ -171,7 +171,9 @@ def serving(settings: Settings, log: TextIO) -> Generator[str]:
             while not server.started:
                 thread.join(_START_POLL)
                 if not thread.is_alive():
-                    raise ConfigError("expected the gateway to start, it did not")
+                    raise ConfigError(
+                        f"expected the gateway to start, it did not; its log says why: {log.name}"
+                    )
             yield _address(settings.server.host, listener.getsockname()[1])
         finally:
             server.should_exit = True

@@ -37,7 +37,7 @@ exit codes: those of the client; 2 if it cannot be started"""
         help="arguments for the client, after --",
     )
     add_config_option(parser)
-    add_upstream_options(parser)
+    add_upstream_options(parser.add_argument)
     parser.add_argument(
         "--url", help="the gateway to use (default: the one at the configured address)"
     )

@@ -164,7 +164,7 @@ def _entry(
     if is_known:
         return own
     prompt = str(source.get("base_instructions", ""))
-    return own | {
+    fields: dict[str, object] = {
         "slug": model.name,
         "display_name": model.name,
         "description": None,
@@ -172,7 +172,9 @@ def _entry(
         "visibility": "list",
         "supported_in_api": True,
         # The model is another one, and whether it reasons and how is not known.
-        "base_instructions": prompt.replace(", a coding agent based on GPT-5.", ", a coding agent."),
+        "base_instructions": prompt.replace(
+            ", a coding agent based on GPT-5.", ", a coding agent."
+        ),
         "model_messages": None,
         "default_reasoning_level": None,
         "supported_reasoning_levels": [],
@@ -184,7 +186,8 @@ def _entry(
         "upgrade": None,
         "availability_nux": None,
         "comp_hash": None,
-    }  # fmt: skip
+    }
+    return own | fields
 
 
 def window_of(model: OfferedModel) -> int:

@@ -43,7 +43,7 @@ exit codes:
 def _add_model_options(parser: argparse.ArgumentParser) -> None:
     add_config_option(parser)
     group = parser.add_argument_group("the model")
-    add_upstream_options(group)
+    add_upstream_options(group.add_argument)
     group.add_argument(
         "--model", help="the model to ask (default: DRAGOMAN_MODEL, else by the upstream)"
     )
