@@ -179,3 +179,26 @@ def test_the_exit_code_is_the_clients(
     ran = User(tmp_path).launch(url, "chat", client, "--", "--no-such-option")
     assert ran.code == (2 if client == "codex" else 1), ran
     assert "no-such-option" in ran.stderr
+
+
+def test_a_profile_that_connect_writes_is_one_that_codex_takes(
+    model_server: tuple[Model, str], gateway_url: str, tmp_path: Path
+) -> None:
+    model, _ = model_server
+    model.play(Script((ModelTurn(calls=(shell("echo marker-77"),)),)))
+    user = User(tmp_path)
+    environment = {
+        "PATH": f"{BINARIES}{os.pathsep}{os.environ['PATH']}",
+        "HOME": str(user.home),
+        "XDG_STATE_HOME": str(user.state),
+    }
+    connect = [sys.executable, "-m", "dragoman", "connect", "codex", "--write"]
+    connect += ["--url", gateway_url, "--model", "to-chat-m"]
+    before = user.files()
+    written = run_program(connect, environment, user.work)
+    assert written.code == 0, written
+    words = ["--skip-git-repo-check", "--sandbox", "danger-full-access", "run it"]
+    command = [str(BINARIES / "codex"), "-p", "dragoman", "exec", *words]
+    ran = run_program(command, environment, user.work)
+    assert (ran.code, b"marker-77" in ran.stdout) == (0, True), ran
+    assert {name: user.files()[name] for name in before} == before
