@@ -240,11 +240,14 @@ def test_weak_spots_are_warned_of_or_refused(tmp_path: Path) -> None:
 
 
 def test_connect_prints_what_to_paste(tmp_path: Path) -> None:
-    (tmp_path / "dragoman.toml").write_text("[server]\nport = 9000", encoding="utf-8")
+    url = f"http://127.0.0.1:{free_port()}"
+    port = url.rpartition(":")[2]
+    (tmp_path / "dragoman.toml").write_text(f"[server]\nport = {port}", encoding="utf-8")
     done = run(tmp_path, "connect", "codex")
-    assert (done.returncode, done.stderr) == (0, "")
+    note = f"dragoman: no gateway answers at {url}; start one: dragoman serve\n"
+    assert (done.returncode, done.stderr) == (0, note)
     provider = tomllib.loads(done.stdout)["model_providers"]["dragoman"]
-    assert provider["base_url"] == "http://127.0.0.1:9000/v1"
+    assert provider["base_url"] == f"{url}/v1"
     done = run(tmp_path, "connect", "codex", "--url", "https://gw.example/v1", "--model", "m")
     pasted = tomllib.loads(done.stdout)
     assert pasted["model"] == "m"
@@ -284,11 +287,19 @@ def bare(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("command", [("serve",), ("check",)])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("serve",),
+        ("check",),
+        ("launch", "claude"),
+        ("run", "hello", "--upstream", "chat=http://127.0.0.1:9/v1", "--model", "m"),
+    ],
+)
 def test_a_missing_extra_is_reported_with_the_remedy(bare: Path, command: tuple[str, ...]) -> None:
     done = run_bare(bare, *command)
     assert done.returncode == 2
-    assert done.stderr.startswith("dragoman: the gateway needs ")
+    assert done.stderr.startswith(f"dragoman: dragoman {command[0]} needs ")
     assert done.stderr.endswith(": pip install 'dragoman[server]'\n")
 
 
@@ -296,8 +307,10 @@ def test_the_other_commands_work_without_the_extra(bare: Path) -> None:
     sample = Path(__file__).parent / "samples" / "chat" / "parallel.sse"
     for command in (
         ("inspect", str(sample)),
-        ("connect", "openai"),
+        ("connect", "openai", "--url", "http://127.0.0.1:8787", "--model", "m"),
         ("check", "--offline"),
+        ("init", "--stdout"),
+        ("completion", "bash"),
         ("--version",),
     ):
         done = run_bare(bare, *command)

@@ -1,4 +1,4 @@
-"""`dragoman run` as a person and as a script have it: in a terminal of its own, or with pipes; and what it leaves behind."""
+"""`dragoman run`, and other commands, as a person and as a script have them: in a terminal of its own, or with pipes; and what it leaves behind."""
 
 import fcntl
 import json
@@ -174,13 +174,13 @@ class InTerminal:
 
 @contextmanager
 def in_terminal(
-    folder: Path, *arguments: str, env: Mapping[str, str] | None = None
+    folder: Path, *arguments: str, env: Mapping[str, str] | None = None, command: str = "run"
 ) -> Generator[InTerminal]:
-    """Start it; it ends with the test."""
+    """Start it; it ends with the test. `command`: another command than `run`."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, WIDTH, 0, 0))
     process = Command(
-        ("run", *arguments),
+        (command, *arguments),
         cwd=folder,
         env=environment(folder, env),
         files=(theirs, theirs, theirs),

@@ -11,13 +11,17 @@ the others work without its dependencies.
 """
 
 import argparse
+import re
 import sys
 from collections.abc import Callable, Sequence
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, requires, version
 
 from dragoman.cli.check import configure as configure_check
+from dragoman.cli.completion import configure as configure_completion
 from dragoman.cli.connect import configure as configure_connect
+from dragoman.cli.init import configure as configure_init
 from dragoman.cli.inspect import configure as configure_inspect
+from dragoman.cli.launch import configure as configure_launch
 from dragoman.cli.options import Options
 from dragoman.cli.run import configure as configure_run
 from dragoman.cli.screen import BROKEN_PIPE, CANNOT_WORK, INTERRUPTED, complain, discard_output
@@ -30,7 +34,7 @@ __all__ = ("main",)
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
-    options = _make_parser().parse_args(argv, Options())
+    options = make_parser().parse_args(argv, Options())
     try:
         code = options.run(options)
         sys.stdout.flush()
@@ -46,8 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] == "dragoman":
             raise
-        extra = "engine" if error.name.partition(".")[0] in ("jsonschema", "mcp") else "server"
-        complain([f"the gateway needs {error.name}: pip install 'dragoman[{extra}]'"])
+        complain([_missing(options.command, error.name.partition(".")[0])])
         return CANNOT_WORK
     except OSError as error:
         discard_output()
@@ -56,12 +59,31 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
-def _make_parser() -> argparse.ArgumentParser:
+def _missing(command: str, module: str) -> str:
+    """What to install for a command that needs a module which is not there."""
+    extra = "engine" if module in ("jsonschema", "mcp") else "server"
+    names = [module]
+    for requirement in requires("dragoman") or ():
+        name, _, condition = requirement.partition(";")
+        name = re.split(r"[<>=!~\[ ]", name, maxsplit=1)[0]
+        if f"'{extra}'" in condition.replace('"', "'") and name.replace("-", "_") != module:
+            try:
+                version(name)
+            except PackageNotFoundError:
+                names.append(name)
+    return f"dragoman {command} needs {', '.join(names)}: pip install 'dragoman[{extra}]'"
+
+
+def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="dragoman", description="Interprets LLM tool calls between wire dialects."
+        prog="dragoman",
+        description="Interprets LLM tool calls between wire dialects.",
+        epilog="`dragoman COMMAND --help` describes a command. To begin with: dragoman launch claude, or dragoman serve.",
     )
     parser.add_argument("--version", action="version", version=f"dragoman {version('dragoman')}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(
+        title="commands", metavar="COMMAND", required=True, dest="command"
+    )
     for name, (summary, configure) in _COMMANDS.items():
         configure(commands.add_parser(name, help=summary, description=f"{_capital(summary)}."))
     return parser
@@ -76,9 +98,17 @@ _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
         "start the gateway: any client dialect in front of any upstream",
         configure_serve,
     ),
+    "launch": (
+        "start Codex or Claude Code on any model, with a gateway of its own if none runs",
+        configure_launch,
+    ),
     "run": (
         "run an agent in this terminal: any model, with tools for files, commands and MCP servers",
         configure_run,
+    ),
+    "init": (
+        "write a dragoman.toml for the keys, local servers and programs that are there",
+        configure_init,
     ),
     "check": (
         "validate the configuration, show it without its secrets, and try each upstream",
@@ -95,6 +125,10 @@ _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "inspect": (
         "show the tool calls of a recorded answer, how they arrived, and what is wrong with them",
         configure_inspect,
+    ),
+    "completion": (
+        "print a script that completes this command in bash, zsh or fish",
+        lambda parser: configure_completion(parser, make_parser),
     ),
 }
 """Each command by its name: its summary, and the function that adds its options and its `run`."""

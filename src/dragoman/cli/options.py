@@ -2,7 +2,7 @@
 
 import argparse
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from dragoman.config.read import Flags, OnFound, load_settings
 from dragoman.config.settings import Settings
@@ -12,6 +12,7 @@ from dragoman.dialects.shapes import DialectName
 class Options(argparse.Namespace):
     """One namespace for all commands; each reads the options that it declared. `run` returns the exit code."""
 
+    command: str
     run: "Callable[[Options], int]"
 
     # inspect
@@ -26,6 +27,7 @@ class Options(argparse.Namespace):
     port: int | None
     workers: int | None
     upstream: str | None
+    key_env: str | None
     log_format: str | None
     log_level: str | None
 
@@ -36,10 +38,24 @@ class Options(argparse.Namespace):
     folder: str
     forget: bool
 
-    # connect
+    # connect, launch
     client: str
     url: str | None
     model: str | None
+    write: bool
+
+    # launch
+    arguments: Sequence[str]
+    context_window: int | None
+    share_home: bool
+
+    # init
+    force: bool
+    stdout: bool
+
+    # completion
+    shell: str | None
+    models: bool
 
     # run
     prompt: str | None
@@ -71,15 +87,37 @@ def add_serving_options(parser: argparse.ArgumentParser) -> None:
     add_config_option(parser)
     parser.add_argument("--host", help="the address to listen on (default: 127.0.0.1)")
     parser.add_argument("--port", type=int, help="the port to listen on (default: 8787)")
-    parser.add_argument("--workers", type=int, metavar="N", help="processes (default: 1)")
     parser.add_argument(
+        "--workers", type=int, metavar="N", help="the number of processes that serve (default: 1)"
+    )
+    add_upstream_options(parser.add_argument)
+    parser.add_argument(
+        "--log-format",
+        choices=("auto", "console", "json"),
+        help="lines for a person or for a program (default: auto, which means console at a terminal and json elsewhere)",
+    )
+    parser.add_argument(
+        "--log-level",
+        choices=("debug", "info", "warning", "error"),
+        help="the least important lines that are logged (default: info)",
+    )
+
+
+def add_upstream_options(add_argument: Callable[..., argparse.Action]) -> None:
+    """Add the options that replace the upstreams of the file and the environment. `add_argument`: of a parser, or a group."""
+    add_argument(
         "--upstream",
         metavar="KIND=URL",
-        help="the only upstream, such as chat=http://127.0.0.1:8000/v1; "
-        "KIND is chat, responses or messages; codex, chatgpt-codex and rehearsal have no URL",
+        help="the only upstream, such as chat=http://127.0.0.1:8000/v1; KIND is chat, responses or messages; codex, "
+        "chatgpt-codex and rehearsal have no URL (default: the configuration, else OPENAI_API_KEY and ANTHROPIC_API_KEY, "
+        "else the rehearsal)",
     )
-    parser.add_argument("--log-format", choices=("auto", "console", "json"))
-    parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"))
+    add_argument(
+        "--key-env",
+        metavar="VARIABLE",
+        help="the environment variable that holds the key of --upstream (default: DRAGOMAN_UPSTREAM_KEY; "
+        "OPENAI_API_KEY or ANTHROPIC_API_KEY for the vendor itself)",
+    )
 
 
 def settings_of(options: Options, on_found: OnFound) -> Settings:
@@ -93,6 +131,7 @@ def settings_of(options: Options, on_found: OnFound) -> Settings:
         port=options.port,
         workers=options.workers,
         upstream=options.upstream,
+        key_env=options.key_env,
         log_format=options.log_format,
         log_level=options.log_level,
     )

@@ -6,6 +6,7 @@ At the start it prints its address, where requests go, and what to paste into cl
 import argparse
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from importlib.metadata import version
 from urllib.parse import urlsplit
 
@@ -25,6 +26,7 @@ from dragoman.config.settings import (
 from dragoman.inspection.layout import Line, Span
 from dragoman.inspection.terminal_text import visible_line
 from dragoman.server.connect import CLIENTS, GatewayAccess, access_of
+from dragoman.server.running import recorded
 
 _TITLE_WIDTH = 11
 # A table of a hundred routes would push the address off the screen; `dragoman check` shows them all.
@@ -45,11 +47,14 @@ def _serve(options: Options) -> int:
     check_surroundings(settings, os.environ)
     from dragoman.server.run import serve  # noqa: PLC0415 - needs the gateway's dependencies
 
-    def announce(url: str) -> None:
-        if settings.log.format != "json":  # in a JSON log, a program reads every line
-            show(start_message(settings, url))
+    with ExitStack() as stack:
 
-    return serve(settings, announce)
+        def announce(url: str) -> None:
+            stack.enter_context(recorded(access_of(settings, url).url, os.environ))
+            if settings.log.format != "json":  # in a JSON log, a program reads every line
+                show(start_message(settings, url))
+
+        return serve(settings, announce)
 
 
 def start_message(settings: Settings, url: str | None = None) -> Sequence[Line]:

@@ -1,6 +1,6 @@
 """`dragoman trust`, and the question whether to trust a configuration that was found in the folder and named by no option.
 
-`serve`, `check`, `run` and `connect` ask this question here. `config.trust` decides what needs trust, and remembers it.
+`serve`, `check`, `run`, `launch` and `connect` ask this question here. `config.trust` decides what needs trust, and remembers it.
 """
 
 import argparse
@@ -77,7 +77,7 @@ def _trust(options: Options) -> int:
         trusted.remove(forgotten)
         show(((Span(f"{visible_line(forgotten.place)} is not trusted"),),))
         return CLEAN
-    found = _found(Path(options.folder))
+    found = found_in(Path(options.folder))
     if not found.claims:
         show(((Span(f"{visible_line(found.place)} needs no trust"),),))
         return CLEAN
@@ -90,7 +90,7 @@ def _claims(file: FoundFile) -> tuple[Line, ...]:
     return tuple((Span(f"  {visible_line(claim.full_line)}"),) for claim in file.claims)
 
 
-def _found(folder: Path) -> FoundFile:
+def found_in(folder: Path) -> FoundFile:
     """The file in a folder, with claims for what it would do; without claims if it needs no trust.
 
     Raises:

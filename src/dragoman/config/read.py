@@ -54,12 +54,16 @@ _MAX_FILE = 4 * 1024 * 1024
 
 
 class Flags(Struct, frozen=True, kw_only=True):
-    """The flags of the command line; None if a flag was not given. `upstream` is `kind=URL`."""
+    """The flags of the command line; None if a flag was not given.
+
+    upstream: `kind=URL`. key_env: the variable that holds the key of this upstream.
+    """
 
     host: str | None = None
     port: int | None = None
     workers: int | None = None
     upstream: str | None = None
+    key_env: str | None = None
     log_format: str | None = None
     log_level: str | None = None
 
@@ -107,7 +111,11 @@ def _combined(settings: Settings, environ: Mapping[str, str], flags: Flags) -> S
     settings = _overridden(settings, _overrides_of(flags), problems)
     settings = _with_dump(settings, environ, problems)
     if flags.upstream is not None:
-        settings = _with_short_form(settings, flags.upstream, environ, problems)
+        settings = _with_short_form(settings, flags, environ, problems)
+    elif flags.key_env is not None:
+        problems.append(
+            "--key-env: expected --upstream beside it, the upstream that the key is for"
+        )
     else:
         settings = _with_environment_upstreams(settings, environ)
     if problems:
@@ -185,9 +193,10 @@ def _with_dump(settings: Settings, environ: Mapping[str, str], problems: list[st
 
 
 def _with_short_form(
-    settings: Settings, text: str, environ: Mapping[str, str], problems: list[str]
+    settings: Settings, flags: Flags, environ: Mapping[str, str], problems: list[str]
 ) -> Settings:
     """Apply `--upstream kind=URL`: the only upstream, named after its kind. Kinds such as `rehearsal` need no address."""
+    text = flags.upstream or ""
     kind, _, url = text.partition("=")
     found: list[str] = []
     upstream = read_struct(UpstreamSettings, {"kind": kind, "base_url": url}, "", found)
@@ -199,7 +208,9 @@ def _with_short_form(
             f"chat=http://127.0.0.1:8000/v1, or one of {words(_AT_HOME)} alone; got {mask_url(text)!r}{hint}"
         )
         return settings
-    if kind not in _AT_HOME:
+    if flags.key_env is not None:
+        upstream = structs.replace(upstream, api_key_env=flags.key_env)
+    elif kind not in _AT_HOME:
         upstream = with_key(upstream, environ)
     return structs.replace(settings, upstreams={kind: upstream}, routes=())
 

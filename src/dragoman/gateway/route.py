@@ -71,6 +71,16 @@ class Router:
         is_short = len(model) <= _LONGEST_CACHED
         return self._cached_servers(model) if is_short else self._find_servers(model)
 
+    def first(self, model: str) -> Candidate | None:
+        """The first of the candidates; None if no route takes the model."""
+        route = self._route(model) if model else None
+        return None if route is None else _candidates(route, model)[0]
+
+    def takes_all(self, model: str) -> bool:
+        """Whether the route of a model takes every other name too."""
+        route = self._route(model)
+        return route is not None and not route.model.strip("*")
+
     def _find_servers(self, model: str) -> tuple[str, ...]:
         route = self._route(model)
         if route is None or route.mcp is None:
@@ -183,29 +193,34 @@ def make_upstream(
     return HttpUpstream(name, settings, key=key)
 
 
-def default_model(settings: Settings) -> str | None:
-    """The name of a model that an upstream of these settings surely has; None if no such name is known."""
-    for route in settings.routes:
-        if not _GLOB_SIGNS & set(route.model):
-            return route.model
+def default_models(settings: Settings) -> tuple[str, ...]:
+    """Names of models that the upstreams of these settings surely have, in the order of the routes; none if none is known."""
     router = Router(settings)
+    found = [route.model for route in settings.routes if not _GLOB_SIGNS & set(route.model)]
+    for route in settings.routes:
+        name = route.upstream_model
+        if name is not None and router.first(name) == Candidate(route.upstream, name):
+            found.append(name)
     for name, host in _VENDOR_MODELS:
-        upstream = settings.upstreams.get(_first_upstream(router, name) or "")
-        if upstream is not None and urlsplit(upstream.base_url).hostname == host:
-            return name
+        candidate = router.first(name)
+        if candidate is None:
+            continue
+        url = settings.upstreams[candidate.upstream].base_url
+        # A name that the route replaces works with any upstream. A route that takes every name says nothing about this one.
+        is_replaced = candidate.model != name and not router.takes_all(name)
+        if is_replaced or urlsplit(url).hostname == host:
+            found.append(name)
     # These names mean the upstream's default model.
     for name in ("codex", "rehearsal"):
-        upstream = settings.upstreams.get(_first_upstream(router, name) or "")
-        if upstream is not None and upstream.kind == name:
-            return name
-    return None
+        candidate = router.first(name)
+        if candidate is not None and settings.upstreams[candidate.upstream].kind == name:
+            found.append(name)
+    return tuple(dict.fromkeys(found))
 
 
-def _first_upstream(router: Router, model: str) -> str | None:
-    try:
-        return router.candidates(model)[0].upstream
-    except RequestRefused:
-        return None
+def default_model(settings: Settings) -> str | None:
+    """The first of `default_models`; None if there is none."""
+    return next(iter(default_models(settings)), None)
 
 
 def model_not_found(model: str, globs: tuple[str, ...]) -> RequestRefused:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct, field
 
-from dragoman._json import dumps_document, loads
+from dragoman._json import dumps_document
 from dragoman.config.settings import Settings
 from dragoman.errors import GatewayError, RequestRefused, UpstreamError
 from dragoman.gateway.reply import read_whole
@@ -23,6 +23,7 @@ from dragoman.gateway.route import Candidate, Router, Upstreams
 from dragoman.model.parts import Dialect
 from dragoman.offload import offload
 from dragoman.upstream.base import models_request
+from dragoman.upstream.http.model_list import read_model_list
 from dragoman.upstream.rehearsal import SCENARIOS
 from dragoman.upstream.rehearsal.scenarios import find_scenario
 
@@ -39,10 +40,8 @@ _MAX_PAGE = 1000
 _FRESH_SECONDS = 60.0
 # A person waits in front of a picker. An upstream that takes longer is left out until it has answered once.
 _PATIENCE = 3.0
-# The longest lists, of services that resell models, have some hundred kilobytes and a thousand names.
+# The longest lists, of services that resell models, have some hundred kilobytes.
 _MAX_BYTES = 4 * 1024 * 1024
-_MAX_NAMES = 5000
-_MAX_NAME = 256
 # Lists that are remembered: one for each upstream, and one for each key where clients bring their own.
 _MAX_LISTS = 256
 
@@ -124,23 +123,8 @@ class UpstreamModels:
             body = await read_whole(reply, _MAX_BYTES)
         finally:
             reply.close()
-        return await offload(len(body), read_names, body)
-
-
-def read_names(body: bytes) -> tuple[str, ...]:
-    """The names in a list of models: OpenAI's shape, which Anthropic and the servers for local models share.
-
-    Raises:
-        MalformedJson: the body is no JSON.
-    """
-    listed = loads(body)
-    entries = listed.get("data") if isinstance(listed, dict) else None
-    names = [
-        name
-        for entry in (entries if isinstance(entries, list) else ())[:_MAX_NAMES]
-        if isinstance(entry, dict) and isinstance(name := entry.get("id"), str)
-    ]
-    return tuple(dict.fromkeys(name for name in names if 0 < len(name) <= _MAX_NAME))
+        models = await offload(len(body), read_model_list, body)
+        return tuple([model.name for model in models])
 
 
 def known_models(
@@ -152,7 +136,7 @@ def known_models(
     for name, wanted in _candidates(settings, listed or {}):
         if name in found or _WILD & set(name):
             continue
-        candidate = _first(router, name)
+        candidate = router.first(name)
         # A name from an upstream's own table is listed only if its route leads to that upstream.
         if candidate is not None and (wanted is None or candidate == Candidate(wanted, name)):
             found[name] = ListedModel(name, candidate.upstream)
@@ -213,13 +197,6 @@ def _candidates(
             yield model, name
         for model in listed.get(name, ()):
             yield model, name
-
-
-def _first(router: Router, name: str) -> Candidate | None:
-    try:
-        return router.candidates(name)[0]
-    except RequestRefused:
-        return None
 
 
 def _page(

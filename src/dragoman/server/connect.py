@@ -1,11 +1,11 @@
-"""The configuration to paste into a client so that it uses the gateway. Text only; nothing checks that a gateway runs.
+"""The configuration to paste into a client so that it uses the gateway, and the model that fits a client. Text only.
 
 Each text is valid in the language of its destination (TOML, shell, Python, TypeScript), so that it can be pasted
 or piped unchanged; notes for a person are comments.
 """
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from string import Template
 from typing import Literal
 
@@ -13,7 +13,6 @@ from msgspec import Struct
 
 from dragoman._json import dumps
 from dragoman.config.settings import PASS_ON, ServerSettings, Settings
-from dragoman.gateway.route import default_model
 
 KEY_VARIABLE = "DRAGOMAN_API_KEY"
 OBSIDIAN_ORIGIN = "app://obsidian.md"
@@ -40,28 +39,44 @@ class GatewayAccess(Struct, frozen=True, kw_only=True):
 class ClientGuide(Struct, frozen=True):
     """One client: its display name, the language of its text, and the text, with `$` before each placeholder.
 
+    families: how the names of the models begin that fit the client best, the best first.
     without_obsidian, with_key: lines added if the gateway does not allow Obsidian's pages, or if it needs a key.
     """
 
     title: str
     language: str
     text: str
+    families: tuple[str, ...] = ()
     without_obsidian: str = ""
     with_key: str = ""
+
+
+def fitting_model(client: str, models: Sequence[str]) -> str | None:
+    """The model of these that fits a client of `CLIENTS` best: one of the client's vendor, else the first."""
+    for family in CLIENTS[client].families:
+        for model in models:
+            if model.startswith(family):
+                return model
+    return next(iter(models), None)
 
 
 def access_of(
     settings: Settings, url: str | None = None, model: str | None = None
 ) -> GatewayAccess:
-    """How to reach the gateway with these settings; `url` and `model` override the settings."""
-    passes_on = any(upstream.api_key == PASS_ON for upstream in settings.upstreams.values())
+    """How to reach the gateway with these settings. `url` overrides the settings; `model`: None if no model is known."""
+    passes_on = passes_key_on(settings)
     origins = settings.server.cors_origins
     return GatewayAccess(
         url=_bare(url) if url else gateway_url(settings.server),
-        model=model or default_model(settings) or UNKNOWN_MODEL,
+        model=model or UNKNOWN_MODEL,
         key="gateway" if settings.server.api_keys else "upstream" if passes_on else "none",
         allows_obsidian="*" in origins or OBSIDIAN_ORIGIN in origins,
     )
+
+
+def passes_key_on(settings: Settings) -> bool:
+    """Whether an upstream gets the key that the client sends."""
+    return any(upstream.api_key == PASS_ON for upstream in settings.upstreams.values())
 
 
 def snippet(client: str, access: GatewayAccess) -> str:
@@ -113,6 +128,7 @@ env_key = "{KEY_VARIABLE}"
 
 # and in the shell: export {KEY_VARIABLE}=$key
 """,
+        families=("gpt-", "codex"),
     ),
     "claude-code": ClientGuide(
         "Claude Code",
@@ -125,6 +141,7 @@ export ANTHROPIC_AUTH_TOKEN=$key
 export ANTHROPIC_MODEL=$model_shell
 export ANTHROPIC_DEFAULT_HAIKU_MODEL=$model_shell  # for its small requests in the background
 """,
+        families=("claude",),
     ),
     "openai": ClientGuide(
         "OpenAI SDK",
@@ -138,6 +155,7 @@ print(response.output_text)
 
 # client.chat.completions works alike
 """,
+        families=("gpt-",),
     ),
     "anthropic": ClientGuide(
         "Anthropic SDK",
@@ -153,6 +171,7 @@ message = client.messages.create(
 )
 print(message.content)
 """,
+        families=("claude",),
     ),
     "obsidian": ClientGuide(
         "Obsidian Copilot",

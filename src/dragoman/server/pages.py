@@ -197,8 +197,8 @@ class Pages:
         return self._gateway.identify(request.scope["headers"]).owner
 
     async def _health(self, _request: HttpRequest) -> Response:
-        """Reports that the process answers."""
-        return _json(200, b'{"status":"ok"}')
+        """Reports that the process answers, and that it is this gateway and no other server."""
+        return _json(200, b'{"status":"ok","server":"dragoman"}')
 
     async def _ready(self, _request: HttpRequest) -> Response:
         """Whether the gateway accepts new requests: not while it stops, nor if no upstream can answer."""

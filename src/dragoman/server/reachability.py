@@ -3,7 +3,6 @@
 import asyncio
 import os
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -13,10 +12,12 @@ from dragoman.config.secrets import upstream_secrets
 from dragoman.config.settings import McpServerSettings, StoreSettings, UpstreamSettings
 from dragoman.core.secrets import Secrets, url_credentials
 from dragoman.engine.mcp.servers import McpServers
-from dragoman.errors import ConfigError, StoreError
+from dragoman.errors import ConfigError, StoreError, UpstreamError
 from dragoman.gateway.hosted.servers import tokens_folder
 from dragoman.gateway.route import make_upstream
 from dragoman.store.engine_store import open_store
+from dragoman.upstream.http.model_list import OfferedModel
+from dragoman.upstream.http.upstream import HttpUpstream
 
 # A person waits for the result; servers that wake up for a list of models take a few seconds.
 PATIENCE = 15.0
@@ -39,14 +40,26 @@ async def check_upstreams(
     patience: float = PATIENCE,
 ) -> list[Finding]:
     """Check all upstreams concurrently; one finding each, in their order."""
-    # If this import fails, `serve` cannot run, whatever the upstreams are.
-    import_module("dragoman.upstream.http.upstream")
     async with asyncio.TaskGroup() as group:
         tasks = [
             group.create_task(_check_upstream(name, settings, environ, patience))
             for name, settings in upstreams.items()
         ]
     return [task.result() for task in tasks]
+
+
+async def offered_models(
+    upstreams: Mapping[str, UpstreamSettings],
+    environ: Mapping[str, str],
+    patience: float = PATIENCE,
+) -> dict[str, tuple[OfferedModel, ...] | str]:
+    """Ask all upstreams for their models, concurrently. A text in place of the models says why there are none."""
+    async with asyncio.TaskGroup() as group:
+        tasks = {
+            name: group.create_task(_offered(name, settings, environ, patience))
+            for name, settings in upstreams.items()
+        }
+    return {name: task.result() for name, task in tasks.items()}
 
 
 async def check_store(
@@ -126,3 +139,24 @@ async def _check_upstream(
     # The server's message about a refused key may quote the key, and so may the error of a program that cannot start.
     secrets = upstream_secrets(settings, environ.get(settings.api_key_env or ""))
     return Finding(name, found.ok, secrets.hide(found.detail))
+
+
+async def _offered(
+    name: str, settings: UpstreamSettings, environ: Mapping[str, str], patience: float
+) -> tuple[OfferedModel, ...] | str:
+    try:
+        upstream = make_upstream(name, settings, environ)
+    except ConfigError as error:
+        return error.message
+    try:
+        if not isinstance(upstream, HttpUpstream):
+            return ()
+        async with asyncio.timeout(patience):
+            return await upstream.models()
+    except TimeoutError:
+        return f"no answer within {patience:g} s"
+    except UpstreamError as error:
+        secrets = upstream_secrets(settings, environ.get(settings.api_key_env or ""))
+        return secrets.hide(error.whole)
+    finally:
+        await upstream.close()

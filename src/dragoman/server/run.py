@@ -16,6 +16,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from multiprocessing.process import BaseProcess
 from types import FrameType
+from typing import TextIO
 
 import uvicorn
 
@@ -39,6 +40,7 @@ _SLICES = 10  # ticks in which all connections are checked once
 # Seconds that a thread may compute while the event loop is ready to run. The loop becomes ready several times for each
 # small request, so Python's default of 5 ms would make such a request take three times as long.
 _SWITCH_INTERVAL = 0.001
+_START_POLL = 0.01  # seconds between two looks whether the server has started
 
 
 class Server(uvicorn.Server):
@@ -157,9 +159,41 @@ def serve(settings: Settings, announce: Callable[[str], None] | None = None) -> 
     return 0
 
 
+@contextmanager
+def serving(settings: Settings, log: TextIO) -> Generator[str]:
+    """Serve in a thread of this process while the context lasts, with its log in a stream. Yields the address.
+
+    Raises:
+        ConfigError: the server cannot listen on the address, or cannot start; the log says why.
+    """
+    with _listen(settings.server.host, settings.server.port) as listener:
+        server = _prepare(settings, log)
+        # A thread of the gateway must not keep a process alive whose main thread has ended.
+        thread = threading.Thread(
+            target=server.run, kwargs={"sockets": [listener]}, name="gateway", daemon=True
+        )
+        thread.start()
+        try:
+            while not server.started:
+                thread.join(_START_POLL)
+                if not thread.is_alive():
+                    raise ConfigError(
+                        f"expected the gateway to start, it did not; its log says why: {log.name}"
+                    )
+            yield _address(settings.server.host, listener.getsockname()[1])
+        finally:
+            server.should_exit = True
+            thread.join(settings.server.shutdown_grace + 2 * _LAST_RESORT)
+
+
 def _serve_socket(settings: Settings, listener: socket.socket) -> None:
     """Serve in this process: the only one, or a worker."""
-    configure_logging(settings.log, secrets=secrets_of(settings, os.environ))
+    _prepare(settings).run(sockets=[listener])
+
+
+def _prepare(settings: Settings, log: TextIO | None = None) -> Server:
+    """A server, and a process that is ready for it. `log`: standard error by default."""
+    configure_logging(settings.log, log, secrets_of(settings, os.environ))
     _raise_handles()
     for warning in (*warnings_of(settings), *plain_http(settings)):
         logger.warning("%s", warning)
@@ -170,7 +204,7 @@ def _serve_socket(settings: Settings, listener: socket.socket) -> None:
     gc.freeze()
     gc.set_threshold(10_000, 20, 50)
     sys.setswitchinterval(_SWITCH_INTERVAL)
-    make_server(app, settings).run(sockets=[listener])
+    return make_server(app, settings)
 
 
 def _has_handle() -> bool:

@@ -115,7 +115,7 @@ def test_every_flag_is_described() -> None:
     add_serving_options(parser)
     section = PAGE.partition("\n## Flags\n")[2].partition("\n## ")[0]
     flags = re.findall(r"--[a-z-]+", parser.format_help())
-    assert len(set(flags)) == 7
+    assert len(set(flags)) == 8
     assert all(f"`{flag}" in section for flag in flags)
 
 
@@ -130,7 +130,7 @@ def test_the_example_can_be_loaded(tmp_path: Path) -> None:
 @pytest.mark.parametrize("client", CLIENTS)
 def test_the_page_about_clients_shows_what_is_printed(client: str) -> None:
     page = (DOCS / "connect.md").read_text(encoding="utf-8")
-    text = snippet(client, access_of(complete(Settings())))
+    text = snippet(client, access_of(complete(Settings()), model="rehearsal"))
     assert f"\n## {CLIENTS[client].title}\n\n```{CLIENTS[client].language}\n{text}```\n" in page
 
 
@@ -140,7 +140,13 @@ ENTRY = re.compile(r"^# (?P<words>.+)\n(?P<name>[A-Z_]+)=(?P<value>.*)$", re.MUL
 NOT_READ = frozenset(
     (
         *("OPENAI_HOST", "ANTHROPIC_HOST", "CODEX_INSTALL_HINT"),
-        *("DRAGOMAN_API_KEY", "DRAGOMAN_CALL"),
+        *(
+            "DRAGOMAN_CALL",
+            "ANTHROPIC_AUTH_TOKEN",
+            "ANTHROPIC_MODEL",
+            "ANTHROPIC_DEFAULT_OPUS_MODEL",
+        ),
+        *("ANTHROPIC_DEFAULT_SONNET_MODEL", "ANTHROPIC_DEFAULT_HAIKU_MODEL"),
     )
 )
 

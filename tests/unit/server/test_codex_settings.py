@@ -10,8 +10,8 @@ from dragoman.config.check import check_surroundings, complete
 from dragoman.config.read import Flags, load_settings
 from dragoman.config.settings import Settings, UpstreamSettings
 from dragoman.errors import ConfigError
+from dragoman.gateway.route import default_models
 from dragoman.server.catalog import known_models
-from dragoman.server.connect import access_of
 from dragoman.upstream.base import Supervised
 from dragoman.upstream.codex.upstream import CodexUpstream
 from dragoman.upstream.http.upstream import HttpUpstream
@@ -69,7 +69,7 @@ def test_banner_and_snippets_know_it() -> None:
     settings = complete(with_codex())
     shown = "\n".join("".join(span.text for span in line) for line in start_message(settings))
     assert "started here: codex app-server" in shown
-    assert access_of(settings).model == "codex"
+    assert default_models(settings) == ("codex",)
     assert [model.name for model in known_models(settings)] == ["codex"]
 
 

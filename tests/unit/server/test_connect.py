@@ -8,7 +8,15 @@ import pytest
 
 from dragoman.config.check import complete
 from dragoman.config.settings import Route, ServerSettings, Settings, UpstreamSettings
-from dragoman.server.connect import CLIENTS, GatewayAccess, access_of, gateway_url, snippet
+from dragoman.gateway.route import default_models
+from dragoman.server.connect import (
+    CLIENTS,
+    GatewayAccess,
+    access_of,
+    fitting_model,
+    gateway_url,
+    snippet,
+)
 
 LOCAL = UpstreamSettings(kind="chat", base_url="http://127.0.0.1:8000/v1")
 ODD = 'odd "model\'s" \\ name'
@@ -54,7 +62,7 @@ def test_the_key_is_the_gateways_or_the_upstreams_or_nobodys() -> None:
 @pytest.mark.parametrize(
     ("upstream", "model"),
     [
-        (LOCAL, "your-model"),
+        (LOCAL, None),
         (UpstreamSettings(kind="rehearsal"), "rehearsal"),
         (UpstreamSettings(kind="chat", base_url="https://api.openai.com/v1"), "gpt-5.5"),
         (
@@ -63,15 +71,62 @@ def test_the_key_is_the_gateways_or_the_upstreams_or_nobodys() -> None:
         ),
     ],
 )
-def test_the_model_is_one_the_upstream_knows(upstream: UpstreamSettings, model: str) -> None:
-    assert of_upstream(upstream).model == model
-    assert of_upstream(upstream, model="chosen").model == "chosen"
+@pytest.mark.parametrize("client", CLIENTS)
+def test_the_model_is_one_the_upstream_knows(
+    upstream: UpstreamSettings, model: str | None, client: str
+) -> None:
+    settings = complete(Settings(upstreams={"a": upstream}))
+    assert fitting_model(client, default_models(settings)) == model
 
 
 def test_a_model_that_is_routed_by_its_name_is_preferred() -> None:
     routes = (Route(model="x-*", upstream="a"), Route(model="coder", upstream="a"))
-    assert access_of(Settings(upstreams={"a": LOCAL}, routes=routes)).model == "coder"
-    assert access_of(Settings(upstreams={"a": LOCAL}, routes=routes[:1])).model == "your-model"
+    assert default_models(Settings(upstreams={"a": LOCAL}, routes=routes)) == ("coder",)
+    assert default_models(Settings(upstreams={"a": LOCAL}, routes=routes[:1])) == ()
+
+
+VENDORS = {
+    "openai": UpstreamSettings(kind="responses", base_url="https://api.openai.com/v1"),
+    "anthropic": UpstreamSettings(kind="messages", base_url="https://api.anthropic.com/v1"),
+}
+BOTH = (Route(model="claude-*", upstream="anthropic"), Route(model="*", upstream="openai"))
+
+
+@pytest.mark.parametrize(
+    ("client", "model"),
+    [
+        ("codex", "gpt-5.5"),
+        ("openai", "gpt-5.5"),
+        ("claude-code", "claude-sonnet-4-5"),
+        ("anthropic", "claude-sonnet-4-5"),
+    ],
+)
+def test_a_client_gets_the_model_of_its_vendor(client: str, model: str) -> None:
+    settings = complete(Settings(upstreams=VENDORS, routes=BOTH))
+    assert fitting_model(client, default_models(settings)) == model
+
+
+def test_a_route_that_renames_a_family_makes_its_names_usable() -> None:
+    """`claude-*` is sent to a local model: Claude Code gets a name that the route takes."""
+    routes = (
+        Route(model="claude-*", upstream="local", upstream_model="qwen3"),
+        Route(model="*", upstream="openai"),
+    )
+    settings = complete(Settings(upstreams={**VENDORS, "local": LOCAL}, routes=routes))
+    names = default_models(settings)
+    assert fitting_model("claude-code", names) == "claude-sonnet-4-5"
+    assert fitting_model("codex", names) == "gpt-5.5"
+
+
+def test_a_route_that_renames_everything_gives_the_name_of_the_model() -> None:
+    routes = (Route(model="*", upstream="a", upstream_model="qwen3"),)
+    settings = complete(Settings(upstreams={"a": LOCAL}, routes=routes))
+    assert default_models(settings) == ("qwen3",)
+
+
+def test_without_a_model_the_text_has_a_placeholder() -> None:
+    assert of_upstream(LOCAL).model == "your-model"
+    assert of_upstream(LOCAL, model="chosen").model == "chosen"
 
 
 # --- the texts --------------------------------------------------------------------------------------------------------

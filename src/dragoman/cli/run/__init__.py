@@ -13,7 +13,7 @@ The other modules need the gateway's dependencies, so they are imported when the
 
 import argparse
 
-from dragoman.cli.options import Options, add_config_option
+from dragoman.cli.options import Options, add_config_option, add_upstream_options
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -43,12 +43,7 @@ exit codes:
 def _add_model_options(parser: argparse.ArgumentParser) -> None:
     add_config_option(parser)
     group = parser.add_argument_group("the model")
-    group.add_argument(
-        "--upstream",
-        metavar="KIND=URL",
-        help="the only upstream, such as chat=http://127.0.0.1:8000/v1; codex, chatgpt-codex and rehearsal have no URL "
-        "(default: the configuration, OPENAI_API_KEY or ANTHROPIC_API_KEY, else the rehearsal)",
-    )
+    add_upstream_options(group.add_argument)
     group.add_argument(
         "--model", help="the model to ask (default: DRAGOMAN_MODEL, else by the upstream)"
     )

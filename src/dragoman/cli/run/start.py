@@ -137,7 +137,7 @@ def _plan(
 ) -> _Plan:
     if prompt is None and not is_attended():
         raise ConfigError("expected a PROMPT, as an argument or on standard input; got none")
-    flags = Flags(upstream=options.upstream)
+    flags = Flags(upstream=options.upstream, key_env=options.key_env)
     settings = load_settings(options.config, os.environ, flags, ask_for_trust)
     check_surroundings(settings, os.environ)
     model = options.model or _model_of(kept) or os.environ.get(MODEL_VARIABLE)
@@ -331,7 +331,8 @@ def _read_prompt(given: str | None) -> str | None:
 def _session_line(session: Session | str) -> Line:
     if isinstance(session, str):
         return (Span(visible_line(session), "bad"),)
-    turns = f"{len(session.turns):>4} turns  "
+    count = len(session.turns)
+    turns = f"{count:>4} turn{' ' if count == 1 else 's'}  "
     return (
         Span(f"{session.id}  ", "strong"),
         Span(turns, "faint"),

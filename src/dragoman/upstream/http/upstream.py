@@ -20,6 +20,7 @@ from dragoman.model.parts import Dialect
 from dragoman.upstream.base import MODELS, CheckResult, Reply, UpstreamRequest, models_request
 from dragoman.upstream.http.connect import address_of
 from dragoman.upstream.http.headers import header_rules, request_headers, usual_lines
+from dragoman.upstream.http.model_list import OfferedModel, read_model_list
 from dragoman.upstream.http.transport import Transport
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ _PATHS: Mapping[tuple[Dialect, str], str] = {
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, "token"
 # Enough to read a server's message about a refused key; limits an endless answer.
 _EXCERPT_BYTES = 4096
+# Resellers list hundreds of models with a description each.
+_LIST_BYTES = 4 * 1024 * 1024
 
 
 class HttpUpstream:
@@ -117,22 +120,47 @@ class HttpUpstream:
 
     async def check(self, more: Mapping[str, str] | None = None) -> CheckResult:
         """Ask for the list of models: the cheapest request that shows whether the address and the key work."""
-        asked = models_request(self._kind)
         try:
-            reply = await self.send(asked, more)
-            try:
-                excerpt = self.secrets.hide_bytes(await reply.read())[:_EXCERPT_BYTES]
-            finally:
-                reply.close()
+            # The first read is enough to judge by.
+            status, body = await self._list_models(more or {}, limit=1)
         except UpstreamError as error:
             return CheckResult(ok=False, status=None, detail=error.whole)
+        excerpt = self.secrets.hide_bytes(body)[:_EXCERPT_BYTES]
         brings_key = self._settings.api_key == "client"
-        found = _judge(reply.status, excerpt, brings_key=brings_key)
+        found = _judge(status, excerpt, brings_key=brings_key)
         if self._sockets is None or not found.ok:
             return found
+        asked = models_request(self._kind)
         headers = request_headers(self._rules[self._kind], asked) | dict(more or {})
         opened = await self._sockets.check(headers)
         return structs.replace(found, detail=f"{found.detail}; {opened}")
+
+    async def models(self) -> tuple[OfferedModel, ...]:
+        """The models that the server lists; none if it has no list.
+
+        Raises:
+            UpstreamError: it cannot be reached, or refuses the request.
+        """
+        status, body = await self._list_models({}, limit=_LIST_BYTES)
+        if status in (404, 405):
+            return ()
+        if status >= 400:
+            found = _judge(status, self.secrets.hide_bytes(body)[:_EXCERPT_BYTES], brings_key=False)
+            raise UpstreamError(f"upstream {self.name!r}: {found.detail}")
+        return read_model_list(body)
+
+    async def _list_models(self, more: Mapping[str, str], *, limit: int) -> tuple[int, bytes]:
+        """The status and the body of the list; reading ends when there are `limit` bytes."""
+        reply = await self.send(models_request(self._kind), more)
+        try:
+            pieces: list[bytes] = []
+            size = 0
+            while size < limit and (data := await reply.read()):
+                pieces.append(data)
+                size += len(data)
+        finally:
+            reply.close()
+        return reply.status, b"".join(pieces)
 
     async def close(self) -> None:
         if self._sockets is not None:
