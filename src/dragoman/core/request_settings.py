@@ -39,7 +39,8 @@ def request_fields(body: bytes) -> dict[str, Raw]:
         RequestRefused: the body is not a JSON object in UTF-8.
     """
     try:
-        body.decode("utf-8")
+        if not body.isascii():
+            body.decode("utf-8")
         return as_object(body, is_utf8=True)
     except UnicodeDecodeError as error:
         raise RequestRefused(f"expected UTF-8: {error}", code="invalid_json") from error

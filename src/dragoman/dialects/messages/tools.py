@@ -4,7 +4,7 @@ A tool that came in this dialect has an `extra` of this dialect, even an empty o
 vendor unchanged. Tools of other dialects are adapted to the target.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import cast
 
 from msgspec import Struct
@@ -65,8 +65,10 @@ def _read_list(value: Raw) -> CachedTools:
     return CachedTools(_read_tool(tool, f"tools.{index}") for index, tool in enumerate(tools))
 
 
-def read_added(turns: Iterable[Turn]) -> tuple[Tool, ...]:
+def read_added(turns: Sequence[Turn]) -> tuple[Tool, ...]:
     """Read the tools that system messages define. Raises RequestRefused for a tool that cannot be read."""
+    if not turns:
+        return ()
     return tuple(
         [
             replace(_read_tool(raw(definition), "tool_addition"), place="input")

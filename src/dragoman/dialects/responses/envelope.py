@@ -1,6 +1,7 @@
 """The response object around an answer, at the beginning and at the end, with every field that strict clients expect."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import assert_never
 
 from msgspec import Struct
@@ -46,6 +47,8 @@ _DEFAULTS: Mapping[str, object] = {
 _NULLABLE = frozenset({"metadata", "reasoning"})
 _NEVER_NULL = {name for name, value in _DEFAULTS.items() if value is not None} - _NULLABLE
 _DEFAULT_ECHO = dumps(_DEFAULTS)[1:]
+# Sets of settings that requests state. A client and its agents state the same few sets.
+_CACHED_SETS = 256
 
 # Only the `required_action` profile may send `required_action`.
 _HIDDEN = RESPONSE_FIELDS | {"required_action"}
@@ -58,10 +61,19 @@ def echo_of(request: Request | None, book: LossBook) -> bytes:
 
 def _join(own: Mapping[str, object], stated: JsonObject) -> bytes:
     """`own`: what the upstream said of the same settings. What the client stated prevails, but for the tier that was used."""
-    fields = {**_DEFAULTS, **own, **stated}
-    if "service_tier" in own:
-        fields["service_tier"] = own["service_tier"]
-    return dumps(fields)[1:]
+    if own:
+        fields = {**_DEFAULTS, **own, **stated}
+        if "service_tier" in own:
+            fields["service_tier"] = own["service_tier"]
+        return dumps(fields)[1:]
+    return dumps(stated)[1:-1] + _unstated(tuple(stated)) if stated else _DEFAULT_ECHO
+
+
+@lru_cache(_CACHED_SETS)
+def _unstated(stated: tuple[str, ...]) -> bytes:
+    """Return the settings that a request does not state, to follow those that it does. Of twenty, most state a few."""
+    rest = {name: value for name, value in _DEFAULTS.items() if name not in stated}
+    return b"," + dumps(rest)[1:] if rest else b"}"
 
 
 def model_of(given: str, context: EncodeContext) -> str:

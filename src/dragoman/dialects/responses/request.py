@@ -320,7 +320,7 @@ def _read_fields(fields: Fields) -> Request:
             _UNMODELLED[name](fields, name)
     if "include" in settings and LOGPROBS in read_texts(fields["include"]):
         settings["logprobs"] = True
-    text = ask_object(fields, "text")
+    text = ask_object(fields, "text") if "text" in fields else None
     if text:
         settings["response_format"] = read_format(text)
         settings["verbosity"] = ask_text(text, "verbosity", "text")
@@ -382,23 +382,24 @@ def echo_settings(request: Request, book: LossBook) -> JsonObject:
     own = own_fields("responses", request.extra)
     if request.response_format is not None or request.verbosity is not None or "text" in own:
         out["text"] = _echo_text(request)
-    for name in own.keys() & _UNMODELLED.keys():
-        if is_present(own.get(name)):
-            out[name] = own[name]
-    for name in [name for name, value in out.items() if not _is_repeated(value)]:
+    if own:
+        for name in own.keys() & _UNMODELLED.keys():
+            if is_present(own.get(name)):
+                out[name] = own[name]
+    for name in [name for name, value in out.items() if _is_too_large(value)]:
         del out[name]
         book.note("echo", name)
     return out
 
 
-def _is_repeated(value: object) -> bool:
+def _is_too_large(value: object) -> bool:
     if isinstance(value, str):
-        return len(value) <= MAX_ECHO
+        return len(value) > MAX_ECHO
     if isinstance(value, Raw):
-        return len(bytes(value)) <= MAX_ECHO
-    if isinstance(value, dict):
-        return all(map(_is_repeated, cast("JsonObject", value).values()))
-    return True
+        return len(bytes(value)) > MAX_ECHO
+    return isinstance(value, dict) and any(
+        map(_is_too_large, cast("JsonObject", value).values())
+    )
 
 
 def _stated_instructions(request: Request) -> str | None:
