@@ -171,9 +171,9 @@ def foreign_noter(dialect: Dialect) -> ForeignNoter:
             return
         if book.is_for_answer:
             # One loss for all names: they come from the upstream, and a stream may have any number of them.
-            missed = ", ".join(sorted(extra.fields.keys() - DESCRIPTIVE))
+            missed = [name for name in extra.fields if name not in DESCRIPTIVE]
             if missed:
-                book.note("unknown_field", where, missed)
+                book.note("unknown_field", where, ", ".join(sorted(missed)))
             return
         names = [
             name

@@ -359,20 +359,41 @@ def _check_required(fields: Fields, settings: Mapping[str, object]) -> None:
 MAX_ECHO = 1024 * 1024
 
 
+def repeated_tools(request: Request, book: LossBook) -> Raw | None:
+    """Return the tools as the answer to a request repeats them; None if there are none, or too many."""
+    if not request.tools and not request.namespaces:
+        return None
+    tools = echo_tools(request, MAX_ECHO)
+    if tools is None:
+        book.note("echo", "tools")
+    return tools
+
+
+def settings_key(request: Request) -> tuple[object, ...] | None:
+    """Return all that `echo_settings` depends on; None if that is more than the settings that most requests state.
+
+    The key of a request with a raw value in one of its settings cannot be hashed.
+    """
+    if own_fields("responses", request.extra):
+        return None
+    return (
+        _stated_instructions(request),
+        request.tool_choice,
+        request.reasoning,
+        request.response_format,
+        request.verbosity,
+        *SETTINGS.values(request),
+    )
+
+
 def echo_settings(request: Request, book: LossBook) -> JsonObject:
-    """Return the settings that a request states, as the answer to it repeats them."""
+    """Return the settings that a request states, except its tools, as the answer to it repeats them."""
     out = SETTINGS.write(request)
     if out.get("service_tier") == "auto":
         del out["service_tier"]  # an answer names the tier that was used
     instructions = _stated_instructions(request)
     if instructions is not None:
         out["instructions"] = instructions
-    if request.tools or request.namespaces:
-        tools = echo_tools(request, MAX_ECHO)
-        if tools is None:
-            book.note("echo", "tools")
-        else:
-            out["tools"] = tools
     if request.tool_choice is not None:
         out["tool_choice"] = echo_choice(request.tool_choice)
     if request.reasoning is not None:
