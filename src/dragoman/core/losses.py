@@ -104,6 +104,8 @@ _NO_RULES: frozenset[tuple[str, LossAction]] = frozenset()
 class LossBook:
     """Collects the losses of one request or one answer. Each (code, where) is recorded once."""
 
+    __slots__ = ("_may_refuse", "_noted", "_policy", "_table")
+
     def __init__(
         self,
         table: LossTable,

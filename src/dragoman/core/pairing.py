@@ -96,11 +96,15 @@ def is_paired(turns: Sequence[Turn]) -> bool:
                     return False
                 answered += 1
             continue
-        if answered == len(calls):
+        if not calls:
+            pass
+        elif answered == len(calls):
             calls, answered = [], 0
         elif answered or turn.role != "assistant":
             return False
         for part in turn.parts:
+            if type(part) is Text:
+                continue
             if isinstance(part, Call) and turn.role == "assistant" and part.executor == "client":
                 if not part.call_id or part.call_id in ids:
                     return False

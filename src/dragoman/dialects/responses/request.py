@@ -7,6 +7,7 @@ in docs/dialects lists.
 
 import re
 from collections.abc import Callable, Mapping
+from itertools import chain
 from typing import cast
 
 from msgspec.structs import replace
@@ -224,11 +225,12 @@ def _may_reason(request: Request, *, is_native: bool) -> bool:
         return settings is not None
     if settings is not None and (settings.enabled or settings.effort or settings.budget):
         return True
-    return _REASONING_MODELS.match(request.model) is not None or any(
+    if _REASONING_MODELS.match(request.model) is not None:
+        return True
+    spoken = [turn.parts for turn in request.turns if turn.role == "assistant"]
+    return any(
         isinstance(part, Reasoning) and bool(split_family(part.seals, "openai")[0])
-        for turn in request.turns
-        if turn.role == "assistant"
-        for part in turn.parts
+        for part in chain.from_iterable(spoken)
     )
 
 
