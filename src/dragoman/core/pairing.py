@@ -96,9 +96,7 @@ def is_paired(turns: Sequence[Turn]) -> bool:
                     return False
                 answered += 1
             continue
-        if not calls:
-            pass
-        elif answered == len(calls):
+        if answered == len(calls):
             calls, answered = [], 0
         elif answered or turn.role != "assistant":
             return False

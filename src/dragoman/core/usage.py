@@ -68,9 +68,9 @@ class Tally:
                 pass
 
     @property
-    def names(self) -> tuple[str, ...]:
+    def names(self) -> list[str]:
         """The names of the first calls."""
-        return tuple([name for name, _, _ in self.calls[:MAX_NAMES]])
+        return [name for name, _, _ in self.calls[:MAX_NAMES]]
 
     def note_call(self, call: Call) -> None:
         self.call_count += 1

@@ -294,7 +294,9 @@ def read_answer(
     if outcome is not None and not is_read:
         restored = outcome if names is None else restore_whole(outcome, names)
         if restored is not None:
-            return Answer(restored, (), tally_whole(restored), restored is not outcome, is_typed=True)
+            return Answer(
+                restored, (), tally_whole(restored), restored is not outcome, is_typed=True
+            )
     step = Step(data, unfold(outcome)) if outcome is not None else read_body(data, source, decode)
     staged = step.events
     if scan is not None:

@@ -200,11 +200,13 @@ def _has_compactions(request: Request) -> bool:
     """Whether the conversation contains a compaction, or an item that asks for one."""
     for turn in request.turns:
         for part in turn.parts:
-            if type(part) is Opaque and (
-                is_compaction(part) or is_trigger(part) or is_compaction_block(part)
-            ):
+            if type(part) is Opaque and _is_ours(part):
                 return True
     return False
+
+
+def _is_ours(part: Part) -> bool:
+    return is_compaction(part) or is_trigger(part) or is_compaction_block(part)
 
 
 def _since_trigger(turns: tuple[Turn, ...]) -> tuple[Turn, ...]:

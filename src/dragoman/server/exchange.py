@@ -609,7 +609,7 @@ def _note_answer(record: RequestRecord, answer: AnswerWriter | HostedAnswer) -> 
     tally = answer.tally
     if tally.call_count:
         record.call_count = tally.call_count
-        record.call_names = tally.names
+        record.call_names = tuple(tally.names)
         log_calls(record, tally)
     record.finish = tally.finish
     if tally.usage is not None:

@@ -76,9 +76,7 @@ def _read_open(data: bytes) -> Outcome | None:
     return _outcome(data, body, usage, rest)
 
 
-def _outcome(
-    data: bytes, body: TypedBody, usage: Raw, rest: dict[str, Raw]
-) -> Outcome | None:
+def _outcome(data: bytes, body: TypedBody, usage: Raw, rest: dict[str, Raw]) -> Outcome | None:
     if not body.id:
         return None
     (choice,) = body.choices

@@ -317,7 +317,9 @@ def _read_fields(fields: Fields) -> Request:
             rest[key] = raw(unknown)
     extra = present(rest) if rest else rest
     turns = read_turns(fields)
-    added = read_added([turn for turn in turns if turn.extra is not None and is_native_system(turn)])
+    added = read_added(
+        [turn for turn in turns if turn.extra is not None and is_native_system(turn)]
+    )
     if added:
         settings["tools"] = (*cast("tuple[Tool, ...]", settings.get("tools", ())), *added)
     return make_request(turns=turns, extra=Extra("messages", extra) if extra else None, **settings)

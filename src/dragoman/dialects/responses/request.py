@@ -420,9 +420,7 @@ def _is_too_large(value: object) -> bool:
         return len(value) > MAX_ECHO
     if isinstance(value, Raw):
         return len(bytes(value)) > MAX_ECHO
-    return isinstance(value, dict) and any(
-        map(_is_too_large, cast("JsonObject", value).values())
-    )
+    return isinstance(value, dict) and any(map(_is_too_large, cast("JsonObject", value).values()))
 
 
 def _stated_instructions(request: Request) -> str | None:
