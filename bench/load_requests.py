@@ -55,15 +55,15 @@ def request_bytes(dialect: str, model: str, *, is_stream: bool) -> bytes:
 
 def content_fault(dialect: str, stream: bytes) -> str | None:
     """Return what is wrong with an SSE body that should hold the mock's whole answer; None if nothing is."""
-    told = _Told()
+    found = _ReadStream()
     for line in stream.decode().split("\n"):
         if line.startswith("data:") and line[5:].strip() != "[DONE]":
-            told.read(dialect, msgspec.json.decode(line[5:]))
+            found.read(dialect, msgspec.json.decode(line[5:]))
     story = Story()
     wanted = ("".join(story.words()), ["write"] * 2, ["".join(story.pieces())] * 2)
-    calls = told.calls
+    calls = found.calls
     got = (
-        "".join(told.text),
+        "".join(found.text),
         [call["name"] for call in calls],
         ["".join(call["input"]) for call in calls],
     )
@@ -73,7 +73,7 @@ def content_fault(dialect: str, stream: bytes) -> str | None:
     return None
 
 
-class _Told:
+class _ReadStream:
     """Return the text and calls of a stream, read without code of the gateway."""
 
     def __init__(self) -> None:

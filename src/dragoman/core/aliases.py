@@ -106,7 +106,7 @@ class NameMap(Struct, frozen=True):
         )
         # Histories mostly use tools that are still offered.
         keys = [(namespace or None, name) for namespace, name in used]
-        if names.wires.keys() >= set(keys):
+        if not keys or names.wires.keys() >= set(keys):
             return names
         others = tuple(dict.fromkeys(key for key in keys if key not in names.wires))
         return made_of(

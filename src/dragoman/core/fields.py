@@ -270,7 +270,9 @@ def refuse(where: str, expected: str, value: Raw | None) -> Never:
 def ask_text(fields: Fields, key: str, where: str = "") -> str | None:
     """The string `key` of an object at the path `where`; None if absent. The other `ask_…` functions work alike."""
     value = fields.get(key)
-    found = None if value is None else _read(value)
+    if value is None:
+        return None
+    found = _read(value)
     if found is None or isinstance(found, str):
         return found
     refuse(_path(where, key), "a string", value)
@@ -301,21 +303,20 @@ def ask_bool(fields: Fields, key: str, where: str = "") -> bool | None:
 def ask_number(fields: Fields, key: str, where: str = "") -> float | None:
     value = fields.get(key)
     found = None if value is None else read_shallow(value)
-    if found is None:
-        return None
     # JSON has no infinity, but a number beyond a double is read as one.
-    if isinstance(found, bool) or not isinstance(found, (int, float)) or not isfinite(found):
-        refuse(_path(where, key), "a number", value)
-    return found
+    if found is None or type(found) is int or (isinstance(found, float) and isfinite(found)):
+        return found
+    refuse(_path(where, key), "a number", value)
 
 
 def ask_int(fields: Fields, key: str, where: str = "") -> int | None:
     number = ask_number(fields, key, where)
     if number is None:
         return None
-    if number != int(number) or not MIN_INT64 <= number <= MAX_INT64:
+    whole = int(number)
+    if whole != number or not MIN_INT64 <= whole <= MAX_INT64:
         refuse(_path(where, key), "an integer", fields[key])
-    return int(number)
+    return whole
 
 
 def ask_object(fields: Fields, key: str, where: str = "") -> dict[str, Raw] | None:

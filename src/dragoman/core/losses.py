@@ -107,6 +107,8 @@ _NO_RULES: frozenset[tuple[str, LossAction]] = frozenset()
 class LossBook:
     """Collects the losses of one request or one answer. Each (code, where) is recorded once."""
 
+    __slots__ = ("_may_refuse", "_noted", "_policy", "_table")
+
     def __init__(
         self,
         table: LossTable,
@@ -175,9 +177,9 @@ def foreign_noter(dialect: Dialect) -> ForeignNoter:
             return
         if book.is_for_answer:
             # One loss for all names: they come from the upstream, and a stream may have any number of them.
-            missed = ", ".join(sorted(extra.fields.keys() - DESCRIPTIVE))
+            missed = [name for name in extra.fields if name not in DESCRIPTIVE]
             if missed:
-                book.note("unknown_field", where, missed)
+                book.note("unknown_field", where, ", ".join(sorted(missed)))
             return
         names = [
             name

@@ -101,6 +101,8 @@ def is_paired(turns: Sequence[Turn]) -> bool:
         elif answered or turn.role != "assistant":
             return False
         for part in turn.parts:
+            if type(part) is Text:
+                continue
             if isinstance(part, Call) and turn.role == "assistant" and part.executor == "client":
                 if not part.call_id or part.call_id in ids:
                     return False

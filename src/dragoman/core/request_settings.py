@@ -39,7 +39,8 @@ def request_fields(body: bytes) -> dict[str, Raw]:
         RequestRefused: the body is not a JSON object in UTF-8.
     """
     try:
-        body.decode("utf-8")
+        if not body.isascii():
+            body.decode("utf-8")
         return as_object(body, is_utf8=True)
     except UnicodeDecodeError as error:
         raise RequestRefused(f"expected UTF-8: {error}", code="invalid_json") from error
@@ -55,7 +56,7 @@ class SettingTable:
     """The settings of one dialect. `plain` maps the name on the wire to the attribute of `Request` and its reader.
 
     `others` has the same form; the table reads these settings, but the dialect writes them itself. The dialect reads and
-    writes the fields in `apart`.
+    writes the fields in `apart`. `values`: the plain settings of a request, None for those that it does not state.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class SettingTable:
         apart: Collection[str] = (),
     ) -> None:
         self._names = tuple(plain)
-        self._values: Callable[[Request], tuple[object, ...]] = attrgetter(
+        self.values: Callable[[Request], tuple[object, ...]] = attrgetter(
             *(attribute for attribute, _ in plain.values())
         )
         self._nothing = (None,) * len(plain)
@@ -96,7 +97,7 @@ class SettingTable:
 
     def write(self, request: Request) -> dict[str, object]:
         """The plain settings that a request states, by their names on the wire."""
-        values = self._values(request)
+        values = self.values(request)
         if values == self._nothing:  # as in most requests
             return {}
         return {name: value for name, value in zip(self._names, values) if value is not None}  # noqa: B905 -- of one length

@@ -255,13 +255,15 @@ class Codec(UpstreamCodec, frozen=True, kw_only=True):
 
     `check_request` refuses a request that lacks what only an answer needs; other operations take the same request without.
     `find_repairs`: what servers refuse in a request that was decoded from this dialect, and `encode_request` repairs.
+    `is_usable_body`: whether every client can use a body unchanged, provided that its reader reported no problem; the last
+    argument says whether `read_typed` has read it.
     `aliases_ids`: the client gets aliases in place of call ids that the dialect forbids, and `decode_request` undoes them.
     """
 
     encoder: Callable[[EncodeContext], StreamEncoder]
     check: Callable[[EncodeContext], FrameCheck]
     write_body: Callable[[Outcome, EncodeContext, LossBook], bytes]
-    is_usable_body: Callable[[bytes, EncodeContext], bool]
+    is_usable_body: Callable[[bytes, EncodeContext, bool], bool]
     decode_request: Callable[[bytes], Request]
     check_request: Callable[[Request], None] | None = None
     find_repairs: Callable[[Request], tuple[Repair, ...]]

@@ -659,7 +659,7 @@ def relay_body(  # noqa: PLR0913 -- a body and its context
             not answer.is_changed
             and not answer.problems
             and tally.error is None
-            and codec(dialect).is_usable_body(data, encode)
+            and codec(dialect).is_usable_body(data, encode, answer.is_typed)
         )
         same = _renamed(data, tally.model, encode.model) if is_same else None
     if same is not None:

@@ -264,13 +264,14 @@ def translate_body(  # noqa: PLR0913 -- a body, its two dialects, and the contex
 class Answer(Struct, frozen=True):
     """A decoded answer with its problems and its tally.
 
-    is_changed: the outcome differs from the upstream's answer.
+    is_changed: the outcome differs from the upstream's answer. is_typed: the dialect's `read_typed` has read it.
     """
 
     outcome: Outcome
     problems: tuple[Problem, ...]
     tally: Tally
     is_changed: bool
+    is_typed: bool
 
 
 def read_answer(
@@ -293,7 +294,9 @@ def read_answer(
     if outcome is not None and not is_read:
         restored = outcome if names is None else restore_whole(outcome, names)
         if restored is not None:
-            return Answer(restored, (), tally_whole(restored), restored is not outcome)
+            return Answer(
+                restored, (), tally_whole(restored), restored is not outcome, is_typed=True
+            )
     step = Step(data, unfold(outcome)) if outcome is not None else read_body(data, source, decode)
     staged = step.events
     if scan is not None:
@@ -304,7 +307,8 @@ def read_answer(
         events = tuple(chain.from_iterable(map(change, staged)))
     # `scan` may emit the same text in other pieces, so its events are not compared with the decoder's.
     is_changed = events != staged or (scan is not None and scan.has_changed)
-    return Answer(fold(events), step.problems, tally_of(events), is_changed)
+    is_typed = outcome is not None
+    return Answer(fold(events), step.problems, tally_of(events), is_changed, is_typed)
 
 
 def _reads(scan: Stage, outcome: Outcome) -> bool:

@@ -91,7 +91,10 @@ def prepare(
     Raises:
         RequestRefused: a compaction cannot be read, or there is nothing to summarise.
     """
-    request = expand(asked.request, target)
+    request = asked.request
+    if not (is_compact or _has_compactions(request) or asks_for_summary(request)):
+        return asked, None  # nearly every request
+    request = expand(request, target)
     if not (is_compact or wants_summary(request)):
         return (asked if request is asked.request else _rebuilt(request)), None
     if not any(map(_is_said, request.turns)) and request.previous_id is None:
@@ -208,11 +211,10 @@ def expand(request: Request, target: AttemptTarget) -> Request:
     Raises:
         RequestRefused: neither the gateway nor the upstream can read a compaction, or a trigger is not the last item.
     """
-    turns = request.turns
-    if not any(type(part) is Opaque and _is_ours(part) for turn in turns for part in turn.parts):
+    if not _has_compactions(request):
         return request
-    whole = turns
-    turns = _since_trigger(turns)
+    whole = request.turns
+    turns = _since_trigger(whole)
     turns = _since_block(turns, target)
     turns = _since_item(turns, target)
     turns = tuple(each for turn in turns for each in _expanded(turn, target))
@@ -222,6 +224,15 @@ def expand(request: Request, target: AttemptTarget) -> Request:
 
 def _is_identical(one: Turn, other: Turn) -> bool:
     return one is other
+
+
+def _has_compactions(request: Request) -> bool:
+    """Whether the conversation contains a compaction, or an item that asks for one."""
+    for turn in request.turns:
+        for part in turn.parts:
+            if type(part) is Opaque and _is_ours(part):
+                return True
+    return False
 
 
 def _is_ours(part: Part) -> bool:

@@ -5,7 +5,7 @@ The plan depends on the client's request, and on the upstream's settings and lim
 
 from collections.abc import Callable
 from functools import partial
-from itertools import chain, takewhile
+from itertools import chain
 from typing import Literal
 
 from msgspec import Struct, structs
@@ -24,7 +24,7 @@ from dragoman.gateway.early_end import EndingStage
 from dragoman.gateway.targets import AttemptTarget
 from dragoman.model.outcome import Loss, Problem, Repair
 from dragoman.model.parts import Dialect
-from dragoman.model.request import Request, Tool, Turn
+from dragoman.model.request import Request, Tool
 from dragoman.obsidian.answer import ObsidianAnswer, formats_for, stage_without_tools
 from dragoman.obsidian.policy import ObsidianPolicy
 from dragoman.obsidian.request import apply_to_request
@@ -287,13 +287,13 @@ def settings_of_client(request: Request, *, is_stored: bool) -> Request:
 
     is_stored: what the answer says if the request does not state whether it wants to be stored.
     """
-    heads = tuple(takewhile(_is_head, request.turns))
+    heads = 0
+    for turn in request.turns:
+        if not turn.head:
+            break
+        heads += 1
     store = is_stored if request.store is None else request.store
-    return structs.replace(request, turns=heads, store=store)
-
-
-def _is_head(turn: Turn) -> bool:
-    return turn.head
+    return structs.replace(request, turns=request.turns[:heads], store=store)
 
 
 def _obsidian_answer(

@@ -20,7 +20,6 @@ from itertools import chain
 from dragoman._json import shape_of
 from dragoman.errors import RequestRefused
 from dragoman.model.request import Request
-from dragoman.offload import LARGE
 
 _Headers = tuple[tuple[bytes, bytes], ...]
 
@@ -93,6 +92,9 @@ def check_tools(request: Request, limit: int) -> None:
         )
 
 
+_NOT_OPENING = bytes(set(range(256)) - set(b"{["))
+
+
 def check_json(body: bytes, *, max_depth: int, max_values: int) -> None:
     """Check the nesting and the number of values. Text that is not JSON passes: the decoder refuses it.
 
@@ -101,12 +103,7 @@ def check_json(body: bytes, *, max_depth: int, max_values: int) -> None:
         BodyTooLarge: the JSON has more values than `max_values`.
     """
     # Most requests have fewer brackets than `max_depth` allows, even counting those inside strings.
-    if len(body) < LARGE:
-        # A split copies the body, but finds a bracket many bytes at a time: a count takes 2 % of a small request.
-        most = max_depth + 1
-        opened = len(body.split(b"{", most)) + len(body.split(b"[", most)) - 2
-    else:
-        opened = body.count(b"{") + body.count(b"[")
+    opened = len(body.translate(None, _NOT_OPENING))  # counting each of the two takes twice as long
     # A value takes at least two bytes: itself and its separator.
     if opened <= max_depth and (
         len(body) < 2 * max_values or opened + body.count(b",") < max_values

@@ -148,6 +148,8 @@ class PendingCalls:
     Numbers the parts in the order in which they are emitted.
     """
 
+    __slots__ = ("_choices", "_count", "_events", "_ids", "_numbers", "repeated")
+
     def __init__(self) -> None:
         self.repeated = 0  # calls that were dropped because a structured call repeats them
         self._ids: dict[int, str] = {}  # the held parts, and the ids of their calls
@@ -288,6 +290,26 @@ def _settings_for(
 
 class TextCallStage:
     """Finds the calls in the text of one answer."""
+
+    __slots__ = (
+        "_choice_of",
+        "_choices",
+        "_held_calls",
+        "_numbers",
+        "_open",
+        "_openers",
+        "_pending",
+        "_renumbered",
+        "_seed",
+        "_settings",
+        "_texts",
+        "_thoughts",
+        "begins",
+        "begins_in",
+        "has_changed",
+        "is_thinking",
+        "problems",
+    )
 
     def __init__(
         self, settings: StageSettings, seed: str = "", *, holds_calls: bool = False

@@ -357,8 +357,8 @@ def test_a_result_takes_the_kind_of_its_call() -> None:
     assert isinstance(answer, Result)
     assert answer.kind == "custom"
     assert rules(repairs) == ["missing_result"]
-    told = Result(call_id="a", kind="shell")
-    assert pair_results((said(custom), tool(told)))[0][1] == tool(told)
+    shell = Result(call_id="a", kind="shell")
+    assert pair_results((said(custom), tool(shell)))[0][1] == tool(shell)
 
 
 def test_results_for_turns_the_provider_holds_stay() -> None:

@@ -37,14 +37,14 @@ def test_lone_halves_are_replaced_and_pairs_are_characters(text: str) -> None:
 
 @given(st.lists(halves(), max_size=6))
 def test_the_cut_between_deltas_changes_nothing(pieces: list[str]) -> None:
-    told: list[str] = []
+    emitted: list[str] = []
     held = ""
     for piece in pieces:
         text, held = join_halves(held, piece)
-        told.append(text)
+        emitted.append(text)
         text.encode("utf-8")
-    told.append(replace_lone(held))
-    assert "".join(told) == reference("".join(pieces))
+    emitted.append(replace_lone(held))
+    assert "".join(emitted) == reference("".join(pieces))
 
 
 @pytest.mark.parametrize(

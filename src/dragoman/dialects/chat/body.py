@@ -32,6 +32,7 @@ from dragoman.dialects.chat.wire import (
     CHUNK_FIELDS,
     REASONING_FIELDS,
     BodyCall,
+    ClosedBody,
     TypedBody,
     TypedFunction,
     WrittenBody,
@@ -43,15 +44,40 @@ from dragoman.model.outcome import Choice, ErrorInfo, Outcome
 from dragoman.model.parts import Call, Extra, Media, Opaque, Part, Reasoning, Refusal, Result, Text
 from dragoman.sse import is_utf8
 
+_decode_closed = typed_decoder(ClosedBody)
 _decode = typed_decoder(TypedBody)
 
 
 def read_typed(data: bytes) -> Outcome | None:
-    """Read a regular body; None if it must be read field by field."""
+    """Read a regular body, which every client can use; None if it must be read field by field."""
+    try:
+        body = _decode_closed(data)
+    except FAST_FAILURES:
+        return _read_open(data)
+    rest: dict[str, Raw] = {}
+    if body.service_tier != NULL:
+        rest["service_tier"] = body.service_tier
+    if body.system_fingerprint != NULL:
+        rest["system_fingerprint"] = body.system_fingerprint
+    return _outcome(data, body, body.usage, rest)
+
+
+def _read_open(data: bytes) -> Outcome | None:
+    """Read a regular body that has further fields."""
     try:
         body = _decode(data)
         fields = as_object(data, is_utf8=True)
     except FAST_FAILURES:
+        return None
+    usage = fields.get("usage", NULL)
+    if usage == NULL and "x_groq" in fields:
+        return None
+    rest = {name: raw for name, raw in fields.items() if name not in CHUNK_FIELDS and raw != NULL}
+    return _outcome(data, body, usage, rest)
+
+
+def _outcome(data: bytes, body: TypedBody, usage: Raw, rest: dict[str, Raw]) -> Outcome | None:
+    if not body.id:
         return None
     (choice,) = body.choices
     message = choice.message
@@ -75,13 +101,9 @@ def read_typed(data: bytes) -> Outcome | None:
             return None  # it may be an object in a JSON string
         ids.add(call.id)
         parts.append(Call(call_id=call.id, name=name, input=arguments))
-    usage = fields.get("usage", NULL)
-    if usage == NULL and "x_groq" in fields:
-        return None
-    rest = {name: raw for name, raw in fields.items() if name not in CHUNK_FIELDS and raw != NULL}
     return Outcome(
-        response_id=body.id or "",
-        model=body.model or "",
+        response_id=body.id,
+        model=body.model,
         created=body.created,
         choices=(Choice(parts=tuple(parts), finish=choice.finish_reason),),
         usage=None if usage == NULL else read_usage(usage),

@@ -221,8 +221,10 @@ class ChatCheck:
         return sent
 
 
-def is_usable_body(data: bytes, context: EncodeContext) -> bool:
-    """Whether every client can use a whole body unchanged, provided that its reader reported no problem."""
+def is_usable_body(data: bytes, context: EncodeContext, is_typed: bool) -> bool:  # noqa: FBT001 -- see `Codec`
+    """Whether every client can use a whole body unchanged. A `TypedBody` has all that a `UsableBody` has."""
+    if is_typed and not context.legacy_functions:
+        return True
     try:
         body = decode_usable_body(data)
     except FAST_FAILURES:

@@ -448,7 +448,7 @@ class BodyCall(Struct, gc=False, forbid_unknown_fields=True, omit_defaults=True)
 
 
 class BodyMessage(Struct, gc=False, forbid_unknown_fields=True):
-    role: str | None = None
+    role: Literal["assistant"]
     content: str | None = None
     reasoning_content: str | None = None
     tool_calls: list[BodyCall] | None = None
@@ -460,23 +460,36 @@ class BodyMessage(Struct, gc=False, forbid_unknown_fields=True):
 
 
 class BodyChoice(Struct, gc=False, forbid_unknown_fields=True):
+    index: Literal[0]
     message: BodyMessage
     finish_reason: Literal["stop", "length", "tool_calls", "content_filter"]
-    index: Literal[0] = 0
     logprobs: None = None
     stop_reason: None = None
     matched_stop: None = None
 
 
 class TypedBody(Struct, gc=False):
-    """The fields that the canonical answer has; the reader takes all others from the object itself."""
+    """A body that has all that a `UsableBody` has, and may have fields that the canonical answer has not."""
 
+    id: str
+    object: Literal["chat.completion"]
+    created: int
+    model: str
     choices: tuple[BodyChoice]
-    id: str | None = None
-    created: int | None = None
-    model: str | None = None
     error: None = None
     base_resp: None = None
+
+
+class ClosedBody(TypedBody, gc=False, forbid_unknown_fields=True):
+    """A body without other fields than those that most servers send. Reading it takes one pass instead of two.
+
+    That is a fifth of the time that reading a small body takes.
+    """
+
+    usage: Raw = _NULL
+    obfuscation: Raw = _NULL
+    service_tier: Raw = _NULL
+    system_fingerprint: Raw = _NULL
 
 
 class WrittenMessage(Struct, gc=False, omit_defaults=True):

@@ -29,7 +29,8 @@ COMPACTED = Finished(
 
 def asks_for_summary(request: Request) -> bool:
     """Whether the client asks for a summary in place of an answer."""
-    return is_present(own_fields("messages", request.extra).get(_FIELD))
+    own = own_fields("messages", request.extra)
+    return _FIELD in own and is_present(own[_FIELD])
 
 
 def without_summary_wish(request: Request) -> tuple[Request, str | None]:

@@ -266,7 +266,7 @@ def check_request(request: Request) -> None:
     """
     if request.max_tokens is None:
         refuse("max_tokens", "an integer", None)
-    if all(turn.head for turn in request.turns):
+    if not request.turns or request.turns[-1].head:
         refuse("messages", "at least one message", None)
 
 
@@ -354,11 +354,13 @@ def _read_fields(fields: Fields) -> Request:
     user = settings.get("user")
     if isinstance(user, str):
         settings["session"] = session_of(user)
-    extra = present(rest)
+    extra = present(rest) if rest else rest
     if EDITS_FIELD in extra:
         settings["compact_at"] = read_compact_at(extra[EDITS_FIELD])
     turns = read_turns(fields)
-    added = read_added(filter(is_native_system, turns))
+    added = read_added(
+        [turn for turn in turns if turn.extra is not None and is_native_system(turn)]
+    )
     if added:
         settings["tools"] = (*cast("tuple[Tool, ...]", settings.get("tools", ())), *added)
     return make_request(turns=turns, extra=Extra("messages", extra) if extra else None, **settings)

@@ -75,8 +75,10 @@ def _read_list(value: Raw) -> CachedTools:
     return CachedTools(_read_tool(tool, f"tools.{index}") for index, tool in enumerate(tools))
 
 
-def read_added(turns: Iterable[Turn]) -> tuple[Tool, ...]:
+def read_added(turns: Sequence[Turn]) -> tuple[Tool, ...]:
     """Read the tools that system messages define. Raises RequestRefused for a tool that cannot be read."""
+    if not turns:
+        return ()
     return tuple(
         [
             replace(_read_tool(raw(definition), "tool_addition"), place="input")

@@ -208,6 +208,8 @@ def _read_content(value: Raw | None, path: str) -> tuple[Part, ...]:
     if value is None or not is_present(value):
         return ()
     plain = read_content(value)
+    if plain is not None and len(plain) == 1 and type(plain[0]) is Text:
+        return plain  # nearly every system text
     if plain is not None and all(map(_is_named, plain)):
         return tuple(map(_settled, plain))
     text = read_text(value)

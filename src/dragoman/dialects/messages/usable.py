@@ -133,7 +133,7 @@ class MessagesCheck:
         return ""
 
 
-def is_usable_body(data: bytes, _context: EncodeContext) -> bool:
+def is_usable_body(data: bytes, _context: EncodeContext, _is_typed: bool) -> bool:  # noqa: FBT001 -- see `Codec`
     """Whether every client can use a whole body unchanged, provided that its reader reported no problem."""
     try:
         body = decode_usable_body(data)

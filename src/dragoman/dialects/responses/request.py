@@ -7,6 +7,7 @@ in docs/dialects lists.
 
 import re
 from collections.abc import Callable, Mapping
+from itertools import chain
 from typing import cast
 
 from msgspec.structs import replace
@@ -239,11 +240,12 @@ def _may_reason(request: Request, *, is_native: bool) -> bool:
         return settings is not None
     if settings is not None and (settings.enabled or settings.effort or settings.budget):
         return True
-    return _REASONING_MODELS.match(request.model) is not None or any(
+    if _REASONING_MODELS.match(request.model) is not None:
+        return True
+    spoken = [turn.parts for turn in request.turns if turn.role == "assistant"]
+    return any(
         isinstance(part, Reasoning) and bool(split_family(part.seals, "openai")[0])
-        for turn in request.turns
-        if turn.role == "assistant"
-        for part in turn.parts
+        for part in chain.from_iterable(spoken)
     )
 
 
@@ -348,7 +350,7 @@ def _read_fields(fields: Fields) -> Request:
             _UNMODELLED[name](fields, name)
     if "include" in settings and LOGPROBS in read_texts(fields["include"]):
         settings["logprobs"] = True
-    text = ask_object(fields, "text")
+    text = ask_object(fields, "text") if "text" in fields else None
     if text:
         settings["response_format"] = read_format(text)
         settings["verbosity"] = ask_text(text, "verbosity", "text")
@@ -405,20 +407,42 @@ def without_background(request: Request) -> Request:
     return replace(request, extra=Extra("responses", without(extra.fields, ("background",))))
 
 
+def repeated_tools(request: Request, book: LossBook) -> Raw | None:
+    """Return the tools as the answer to a request repeats them; None if there are none, or too many."""
+    if not request.tools and not request.namespaces:
+        return None
+    tools = echo_tools(request, MAX_ECHO)
+    if tools is None:
+        book.note("echo", "tools")
+    return tools
+
+
+def settings_key(request: Request) -> tuple[object, ...] | None:
+    """Return all that `echo_settings` depends on; None if that is more than the settings that most requests state.
+
+    The key of a request with a raw value in one of its settings cannot be hashed.
+    """
+    if own_fields("responses", request.extra):
+        return None
+    return (
+        _stated_instructions(request),
+        request.tool_choice,
+        request.reasoning,
+        request.response_format,
+        request.verbosity,
+        request.cache,
+        *SETTINGS.values(request),
+    )
+
+
 def echo_settings(request: Request, book: LossBook) -> JsonObject:
-    """Return the settings that a request states, as the answer to it repeats them."""
+    """Return the settings that a request states, except its tools, as the answer to it repeats them."""
     out = SETTINGS.write(request)
     if out.get("service_tier") == "auto":
         del out["service_tier"]  # an answer names the tier that was used
     instructions = _stated_instructions(request)
     if instructions is not None:
         out["instructions"] = instructions
-    if request.tools or request.namespaces:
-        tools = echo_tools(request, MAX_ECHO)
-        if tools is None:
-            book.note("echo", "tools")
-        else:
-            out["tools"] = tools
     if request.tool_choice is not None:
         out["tool_choice"] = echo_choice(request.tool_choice)
     if request.reasoning is not None:
@@ -433,7 +457,7 @@ def echo_settings(request: Request, book: LossBook) -> JsonObject:
     for name in own.keys() & (_UNMODELLED.keys() | {"conversation"}):
         if is_present(own.get(name)):
             out[name] = _echo_conversation(own[name]) if name == "conversation" else own[name]
-    for name in [name for name, value in out.items() if not _is_repeated(value)]:
+    for name in [name for name, value in out.items() if _is_too_large(value)]:
         del out[name]
         book.note("echo", name)
     return out
@@ -445,14 +469,12 @@ def _echo_conversation(value: Raw) -> object:
     return value if name is None else {"id": name}
 
 
-def _is_repeated(value: object) -> bool:
+def _is_too_large(value: object) -> bool:
     if isinstance(value, str):
-        return len(value) <= MAX_ECHO
+        return len(value) > MAX_ECHO
     if isinstance(value, Raw):
-        return len(bytes(value)) <= MAX_ECHO
-    if isinstance(value, dict):
-        return all(map(_is_repeated, cast("JsonObject", value).values()))
-    return True
+        return len(bytes(value)) > MAX_ECHO
+    return isinstance(value, dict) and any(map(_is_too_large, cast("JsonObject", value).values()))
 
 
 def _stated_instructions(request: Request) -> str | None:

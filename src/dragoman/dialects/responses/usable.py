@@ -235,7 +235,7 @@ class ResponsesCheck:
         return FrameVerdict(problem, model=response.model)
 
 
-def is_usable_body(data: bytes, _context: EncodeContext) -> bool:
+def is_usable_body(data: bytes, _context: EncodeContext, _is_typed: bool) -> bool:  # noqa: FBT001 -- see `Codec`
     """Return whether every client can use a whole answer unchanged. The reader checks the rest of the answer."""
     try:
         response = decode_usable_body(data)

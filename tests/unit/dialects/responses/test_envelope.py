@@ -106,3 +106,26 @@ def test_response_of_which_nothing_was_sent_repeats_its_request(status: str) -> 
     assert {name: response[name] for name in expected} == expected
     assert (response["id"], response["created_at"], response["status"]) == ("resp_1", 7, status)
     assert (response["output"], response["completed_at"]) == ([], None)
+
+
+def test_requests_that_differ_in_one_setting_get_their_own_back() -> None:
+    for _ in range(2):  # the second time what was written before may be used again
+        for name, value in SETTINGS.items():
+            for stated in ({}, {name: value}, {name: value, "instructions": "Be brief."}):
+                response = write(Started("resp_1"), context(**stated))[0][0]
+                assert response == {**response, **repeated(stated)}
+
+
+def test_any_number_of_settings_is_repeated() -> None:
+    for number in range(300):
+        stated = {"instructions": f"Rule {number}.", "metadata": None, "max_output_tokens": number}
+        response = write(Started("resp_1"), context(**stated))[0][0]
+        assert response["instructions"] == f"Rule {number}."
+        assert response["max_output_tokens"] == number
+
+
+def test_loss_of_a_large_setting_is_reported_each_time() -> None:
+    for _ in range(2):
+        response, losses = write(Started("resp_1"), context(user="x" * (MAX_ECHO + 1)))
+        assert "user" not in response[0]
+        assert losses == {"echo user"}
