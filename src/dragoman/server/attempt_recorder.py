@@ -1,4 +1,4 @@
-"""Records the attempts of one request: in its record, in counters, and in headers of the answer."""
+"""Records the attempts and the answer of one request: in its record, in counters, and in headers of the answer."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
@@ -11,6 +11,7 @@ from dragoman.model.parts import Dialect
 from dragoman.server.client import Client
 from dragoman.server.http.connection import Headers
 from dragoman.server.http.headers import loss_header
+from dragoman.server.observe.logs import log_calls
 from dragoman.server.observe.metrics import ACTIONS
 from dragoman.server.observe.record import RequestRecord
 from dragoman.server.rate_limits import limit_headers
@@ -19,7 +20,9 @@ from dragoman.upstream.http.headers import response_headers_for
 from dragoman.upstream.retry import Decision, GiveUp
 
 if TYPE_CHECKING:
+    from dragoman.gateway.answer import AnswerWriter
     from dragoman.server.gateway import Gateway
+    from dragoman.server.hosted_answer import HostedAnswer
 
 T = TypeVar("T")
 
@@ -110,6 +113,40 @@ class AttemptRecorder(AttemptObserver):
     def ended(self, target: AttemptTarget, problems: Sequence[Problem]) -> None:
         del target
         self.problems = (*self.problems, *problems)
+
+
+def note_client(record: RequestRecord, client: Client, *, began: float, now: float) -> None:
+    """Record what was written to the client, and when."""
+    record.status = client.status
+    record.bytes_out = client.bytes_out
+    record.duration_s = now - began
+    if client.first_write is not None:
+        record.first_byte_s = client.first_write - began
+
+
+def note_answer(record: RequestRecord, answer: "AnswerWriter | HostedAnswer") -> None:
+    """Record the calls, the usage and the outcome of an answer."""
+    tally = answer.tally
+    if tally.call_count:
+        record.call_count = tally.call_count
+        record.call_names = tuple(tally.names)
+        log_calls(record, tally)
+    record.finish = tally.finish
+    if tally.usage is not None:
+        record.input_tokens = tally.usage.input
+        record.output_tokens = tally.usage.output
+        record.cached_tokens = tally.usage.cached
+        record.cache_write_tokens = tally.usage.cache_write
+    error = answer.unstored
+    if error is not None:
+        record.finish = "error"
+    error = error or tally.error
+    if error is not None:
+        record.error_kind = error.kind
+        record.error = error.message
+    record.problems = answer.all_problems()
+    if answer.obsidian is not None:
+        record.obsidian = answer.obsidian.report()
 
 
 def _new(found: Sequence[T], known: Sequence[T]) -> list[T]:

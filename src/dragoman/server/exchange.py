@@ -67,7 +67,7 @@ from dragoman.model.events import Completed, Finished, Started
 from dragoman.model.outcome import ErrorInfo
 from dragoman.model.request import Request
 from dragoman.offload import LARGE, offload
-from dragoman.server.attempt_recorder import AttemptRecorder
+from dragoman.server.attempt_recorder import AttemptRecorder, note_answer, note_client
 from dragoman.server.background import BackgroundConnection, Queued, answer_queued, overtime_error
 from dragoman.server.client import Client
 from dragoman.server.doors import Door, stopping_error
@@ -76,7 +76,6 @@ from dragoman.server.http.bodies import ClientGone, read_body
 from dragoman.server.http.connection import ClientConnection, Headers
 from dragoman.server.http.headers import LOSS_HEADER, ClientHeaders, error_headers, loss_header
 from dragoman.server.limits import GatewayRefusal, check_head, check_json, check_tools
-from dragoman.server.observe.logs import log_calls
 from dragoman.server.observe.record import RequestRecord
 from dragoman.state.continuation import (
     Continuation,
@@ -754,10 +753,10 @@ class Exchange:
 
     def _write_record(self) -> None:
         record = self.record
-        _note_client(record, self.client, began=self._began, now=self._gateway.clock())
+        note_client(record, self.client, began=self._began, now=self._gateway.clock())
         answer = self._answer
         if answer is not None:
-            _note_answer(record, answer)
+            note_answer(record, answer)
             if answer.tally.limits is not None:
                 self._gateway.limits.note(record.upstream, answer.tally.limits)
         if record.error and self._caller_key:
@@ -774,40 +773,6 @@ class Exchange:
 def _awaited(request: Request) -> Request:
     """The request for the upstream of a background response: the gateway waits for the answer, and follows its stream."""
     return structs.replace(without_background(request), stream=True)
-
-
-def _note_client(record: RequestRecord, client: Client, *, began: float, now: float) -> None:
-    """Record what was written to the client, and when."""
-    record.status = client.status
-    record.bytes_out = client.bytes_out
-    record.duration_s = now - began
-    if client.first_write is not None:
-        record.first_byte_s = client.first_write - began
-
-
-def _note_answer(record: RequestRecord, answer: AnswerWriter | HostedAnswer) -> None:
-    """Record the calls, the usage and the outcome of an answer."""
-    tally = answer.tally
-    if tally.call_count:
-        record.call_count = tally.call_count
-        record.call_names = tuple(tally.names)
-        log_calls(record, tally)
-    record.finish = tally.finish
-    if tally.usage is not None:
-        record.input_tokens = tally.usage.input
-        record.output_tokens = tally.usage.output
-        record.cached_tokens = tally.usage.cached
-        record.cache_write_tokens = tally.usage.cache_write
-    error = answer.unstored
-    if error is not None:
-        record.finish = "error"
-    error = error or tally.error
-    if error is not None:
-        record.error_kind = error.kind
-        record.error = error.message
-    record.problems = answer.all_problems()
-    if answer.obsidian is not None:
-        record.obsidian = answer.obsidian.report()
 
 
 def _without_long_wait(error: ErrorInfo, limits: Headers) -> tuple[ErrorInfo, Headers]:

@@ -1,9 +1,11 @@
-"""Writes the parts of an answer as content blocks, for the stream encoder and the body encoder.
+"""Writes parts as content blocks, for the stream encoder and the body encoder; and media, which only requests have.
 
 A part without a block gives None, and a loss is noted. The conversation of a request has its own rules (`turns`), which use
 some functions of this module.
 """
 
+from base64 import b64decode
+from binascii import Error as Base64Error
 from collections.abc import Mapping
 from typing import assert_never
 
@@ -257,3 +259,61 @@ def _text_block(part: Text, book: LossBook, where: str) -> Block | None:
         return None
     own = own_fields("messages", part.extra)
     return {"type": "text", "text": part.text, "citations": citations, **own}
+
+
+_PDF = "application/pdf"
+# OpenAI's file ids; the vendor's own begin with `file_`.
+_FOREIGN_FILE = "file-"
+
+
+def media_block(media: Media, book: LossBook, where: str) -> Block | None:
+    """Write a media block; None, with a loss noted, if the vendor does not accept the media."""
+    note_foreign(book, media.extra, where)
+    if media.kind in ("audio", "video"):
+        book.note("audio" if media.kind == "audio" else "video", where)
+        return None
+    if media.file_id is not None and media.file_id.startswith(_FOREIGN_FILE):
+        book.note("file_id", where)
+        return None
+    source = _source(media)
+    if source is None:
+        book.note("file_type", where, media.media_type or "unknown type")
+        return None
+    own = dict(own_fields("messages", media.extra))
+    block: Block = {"type": "image" if media.kind == "image" else "document", "source": source}
+    if media.kind != "image" and media.filename:
+        block["title"] = media.filename
+    elif media.filename:
+        book.note("file_name", where)
+    if media.detail not in (None, "auto"):
+        book.note("image_detail", where, str(media.detail))
+    return {**block, **own}
+
+
+def _source(media: Media) -> Block | None:
+    media_type, data, url = media.media_type, media.data, media.url
+    if url is not None and url.startswith("data:"):
+        head, _, data = url.partition(",")
+        media_type = head.removeprefix("data:").partition(";")[0] or media_type
+        url = None
+    if media.file_id is not None:
+        return {"type": "file", "file_id": media.file_id}
+    if url is not None:
+        return {"type": "url", "url": url}
+    if data is None:
+        return None
+    if media.kind == "image":
+        return {"type": "base64", "media_type": media_type or "image/png", "data": data}
+    if media_type in (None, _PDF):
+        return {"type": "base64", "media_type": _PDF, "data": data}
+    if media_type.startswith("text/"):
+        text = _decoded(data)
+        return None if text is None else {"type": "text", "media_type": "text/plain", "data": text}
+    return None
+
+
+def _decoded(data: str) -> str | None:
+    try:
+        return b64decode(data, validate=True).decode("utf-8")
+    except (Base64Error, ValueError):
+        return None

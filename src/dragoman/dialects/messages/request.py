@@ -421,8 +421,6 @@ def encode_request(
     fields.update(_sampling(request, plan, book))
     fields.update(_output(request, plan, target, own, book))
     fields.update(_about(request, own, book))
-    if request.cache is not None and request.cache.last is not None:
-        fields["cache_control"] = CACHE_CONTROL.write(request.cache.last)
     _note_unsaid(request, book)
     note_include(request, book, given=(_ENCRYPTED,))
     body = dumps_document({**fields, **own})
@@ -512,7 +510,7 @@ def _output(
 
 
 def _about(request: Request, own: dict[str, Raw], book: LossBook) -> Block:
-    """Write the user, the service tier and `stream`."""
+    """Write the user, the service tier, `stream` and the automatic cache breakpoint."""
     out: Block = {}
     metadata: Block = {**read_object(own.pop("metadata", None))}
     if request.user is not None and request.safety_id not in (None, request.user):
@@ -532,4 +530,6 @@ def _about(request: Request, own: dict[str, Raw], book: LossBook) -> Block:
             out["service_tier"] = tier
     if request.stream is not None:
         out["stream"] = request.stream
+    if request.cache is not None and request.cache.last is not None:
+        out["cache_control"] = CACHE_CONTROL.write(request.cache.last)
     return out
