@@ -309,7 +309,7 @@ def test_cached_tokens_are_logged_and_counted(caplog: pytest.LogCaptureFixture) 
         ):
             scene = stage.scene(dialect, DONE)
             usage_of(stage, door, scene.model, stream=door == "responses")
-        wait_until(lambda: caplog.text.count(" cached=60 ") == 3)
+        wait_until(lambda: caplog.text.count("  60 cached") == 3)
         found = fetch("GET", f"{stage.url}/v1/usage").json()
         total = found["total"]
         assert (total["cached_tokens"], total["cache_write_tokens"]) == (180, 90)

@@ -563,7 +563,6 @@ class Keeper:
                 raise
             # The owner has deleted the response meanwhile: nothing is stored.
         except StoreConflict:
-            draft = self._draft
             if not (draft.claims or draft.background or draft.conversation):
                 return await self._meet(store, draft, ending)
             # A write that was stopped may have happened after the check above.

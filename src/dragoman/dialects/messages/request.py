@@ -410,8 +410,7 @@ def encode_request(
     )
     plan, choice = _settle_choice(plan, choice, book)
     fields: Block = {"model": request.model, "max_tokens": _max_tokens(request, target, plan)}
-    system = conversation.system
-    if system is not None:
+    if (system := conversation.system) is not None:
         fields["system"] = system
     fields["messages"] = conversation.messages
     if tools.source is not None:

@@ -1,7 +1,7 @@
 """The line of a request for a person at a terminal, and the details below it if something is not as it should be.
 
-    time      endpoint→upstream     model                         finish          first   total     tokens  calls
-    23:41:07  messages→local        claude-x→qwen3-coder          tool_calls      0.10s   0.50s     120→30  get_weather
+    time      endpoint→upstream     model                       finish          first   total     tokens  calls
+    23:41:07  messages→local        claude-x→qwen3-coder        tool_calls      0.10s   0.50s     120→30  get_weather
               losses    schema carry ×27, stop drop
               request   req_4f1c
 
@@ -25,7 +25,7 @@ MAX_MESSAGE = 500
 # Of a request with a hundred losses, the first few show the cause; the metrics count all.
 MAX_LISTED = 8
 
-_WAY, _MODEL, _FINISH, _FIRST, _TOTAL, _TOKENS = 21, 29, 14, 6, 7, 11
+_WAY, _MODEL, _FINISH, _FIRST, _TOTAL, _TOKENS = 21, 27, 14, 6, 7, 11
 _LABEL = 9
 _INDENT = " " * 10
 
@@ -70,8 +70,13 @@ def _lines(record: RequestRecord, now: float) -> Iterator[tuple[_Cell, ...]]:
             f"{_count(record.input_tokens)}→{_count(record.output_tokens)}".rjust(_TOKENS), "faint"
         ),
     )
-    calls = _calls(record, WIDTH - sum(len(cell.text) for cell in columns) - 2)
-    yield (*columns, _Cell(f"  {calls}", "title")) if calls else columns
+    room = WIDTH - sum(len(cell.text) for cell in columns) - 2
+    cached = f"{_count(record.cached_tokens)} cached" if record.cached_tokens else ""
+    calls = _calls(record, room - len(cached) - 2 * bool(cached))
+    tail = [_Cell(f"  {calls}", "title")] if calls else []
+    if cached and len(calls) + 2 * bool(calls) + len(cached) <= room:
+        tail.append(_Cell(f"  {cached}", "faint"))
+    yield (*columns, *tail)
     for label, text, style in _details(record):
         yield _Cell(f"{_INDENT}{label:<{_LABEL}} ", "faint"), _Cell(text, style)
 

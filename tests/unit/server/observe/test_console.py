@@ -40,7 +40,7 @@ def details(**changes: object) -> list[str]:
 
 def test_a_request_that_went_well_has_one_line() -> None:
     assert console_line(done(), NOW)[8:] == (
-        "  messages→local        claude-9→qwen3                tool_calls      0.12s   1.50s      120→30  read, grep"
+        "  messages→local        claude-9→qwen3              tool_calls      0.12s   1.50s      120→30  read, grep"
     )
 
 
@@ -54,6 +54,7 @@ def test_a_request_that_went_well_has_one_line() -> None:
         {"call_count": 900, "call_names": tuple(f"a_rather_long_tool_{n}" for n in range(32))},
         {"call_count": 1, "call_names": ("x" * 200,)},
         {"input_tokens": 123_456_789, "output_tokens": 98_765_432, "duration_s": 86_399.0},
+        {"cached_tokens": 123_456_789, "call_names": ("a_tool_with_a_name",), "call_count": 1},
         {"first_byte_s": 3600.0, "status": 503, "error_kind": "authentication"},
     ],
 )
@@ -86,6 +87,14 @@ def test_names_of_calls_are_folded_and_counted_where_they_do_not_fit() -> None:
     assert console_line(done(call_count=0, call_names=(), hosted=hosted), NOW).endswith("ls (here)")
     long_names = (HostedCall("files", "a_tool_with_a_long_name", "ok"),)
     assert console_line(done(hosted=long_names), NOW).endswith("  2 calls, 1 here")
+
+
+def test_cached_tokens_end_the_line_where_they_fit() -> None:
+    assert console_line(done(cached_tokens=12_000), NOW).endswith("  2 calls  12k cached")
+    assert console_line(done(cached_tokens=0), NOW).endswith("  read, grep")
+    assert console_line(done(call_count=0, call_names=(), cached_tokens=60), NOW).endswith(
+        "  60 cached"
+    )
 
 
 def test_equal_losses_are_folded_and_a_single_one_names_its_place() -> None:
@@ -138,7 +147,7 @@ def test_everything_irregular_has_a_line_of_its_own() -> None:
     ],
 )
 def test_the_finish_column_says_how_it_ended(changes: dict[str, object], shown: str) -> None:
-    assert console_line(done(**changes), NOW)[62:].startswith(f"{shown} ")
+    assert console_line(done(**changes), NOW)[60:].startswith(f"{shown} ")
 
 
 def test_colours_change_nothing_but_colours() -> None:
