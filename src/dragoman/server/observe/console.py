@@ -1,7 +1,7 @@
 """The line of a request for a person at a terminal, and the details below it if something is not as it should be.
 
-    time      endpoint→upstream     model                       finish          first   total     tokens  calls
-    23:41:07  messages→local        claude-x→qwen3-coder        tool_calls      0.10s   0.50s     120→30  get_weather
+    time      endpoint→upstream     model                       finish          first  total    tokens  calls
+    23:41:07  messages→local        claude-x→qwen3-coder        tool_calls      0.10s  0.50s    120→30  get_weather
               losses    schema carry ×27, stop drop
               request   req_4f1c
 
@@ -25,7 +25,7 @@ MAX_MESSAGE = 500
 # Of a request with a hundred losses, the first few show the cause; the metrics count all.
 MAX_LISTED = 8
 
-_WAY, _MODEL, _FINISH, _FIRST, _TOTAL, _TOKENS = 21, 27, 14, 6, 7, 11
+_WAY, _MODEL, _FINISH, _FIRST, _TOTAL, _TOKENS = 21, 27, 14, 6, 6, 10
 _LABEL = 9
 _INDENT = " " * 10
 

@@ -40,7 +40,7 @@ def details(**changes: object) -> list[str]:
 
 def test_a_request_that_went_well_has_one_line() -> None:
     assert console_line(done(), NOW)[8:] == (
-        "  messages→local        claude-9→qwen3              tool_calls      0.12s   1.50s      120→30  read, grep"
+        "  messages→local        claude-9→qwen3              tool_calls      0.12s  1.50s     120→30  read, grep"
     )
 
 
