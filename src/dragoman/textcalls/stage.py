@@ -291,26 +291,6 @@ def _settings_for(
 class TextCallStage:
     """Finds the calls in the text of one answer."""
 
-    __slots__ = (
-        "_choice_of",
-        "_choices",
-        "_held_calls",
-        "_numbers",
-        "_open",
-        "_openers",
-        "_pending",
-        "_renumbered",
-        "_seed",
-        "_settings",
-        "_texts",
-        "_thoughts",
-        "begins",
-        "begins_in",
-        "has_changed",
-        "is_thinking",
-        "problems",
-    )
-
     def __init__(
         self, settings: StageSettings, seed: str = "", *, holds_calls: bool = False
     ) -> None:

@@ -6,7 +6,7 @@ with a shell, by a command that only reads.
 
 from collections.abc import Sequence
 from shlex import quote
-from typing import Literal
+from typing import Literal, cast
 
 from msgspec import Struct
 
@@ -86,5 +86,8 @@ def with_command(value: object, command: str) -> object:
     if value == COMMAND.split():
         return ["sh", "-c", command]
     if isinstance(value, dict):
-        return {name: with_command(member, command) for name, member in value.items()}
-    return [with_command(item, command) for item in value] if isinstance(value, list) else value
+        members = cast("dict[str, object]", value)
+        return {name: with_command(member, command) for name, member in members.items()}
+    if isinstance(value, list):
+        return [with_command(item, command) for item in cast("list[object]", value)]
+    return value

@@ -1,6 +1,7 @@
 """What people try first gets the answer a person expects, with a tool that only reads."""
 
 import json
+from typing import cast
 
 import pytest
 
@@ -128,8 +129,7 @@ def test_a_file_is_read(said: str, tools: tuple[Tool, ...], call: tuple[str, obj
 def test_no_words_of_the_user_become_a_command(said: str) -> None:
     name, arguments = play(said, CODEX)
     assert name == "exec_command"
-    assert isinstance(arguments, dict)
-    command = arguments["cmd"]
+    command = str(cast("dict[str, object]", arguments)["cmd"])
     assert command == "echo rehearsal" or not set(command) & set(";&|$`<>()\n\\")
     assert command.split()[0] in ("cat", "echo", "ls")
 
