@@ -12,9 +12,11 @@ from typing import Any
 import openai
 import pytest
 
+from background_runs import DONE as BACKGROUND_DONE
+from background_runs import ended, gated, queued
 from dragoman.config.settings import ServerSettings, StoreSettings
 from dragoman.testing import ScriptedReply, Wait, json_reply
-from gateway_harness import wait_until
+from gateway_harness import DIALECTS, wait_until
 from heard import HeardResult, Spoken, hear
 from hosted_stage import answers, echo, hosting_stage, last_heard, said
 from plain_http import ask, fetch, plain_body, streaming
@@ -336,3 +338,42 @@ def test_limits_of_size_hold_for_conversations_too() -> None:
         client = openai_client(stage.url)
         name = client.conversations.create().id
         assert types(client, name) == []
+
+
+def background_items(stage: Stage, name: str) -> list[str]:
+    page = fetch("GET", f"{stage.url}/v1/conversations/{name}/items?order=asc").json()
+    return [item["type"] for item in page["data"]]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_background_response_holds_its_conversation_and_adds_to_it(dialect: str) -> None:
+    with running_stage() as stage:
+        name = fetch("POST", f"{stage.url}/v1/conversations", content=b"{}").json()["id"]
+        gate = threading.Event()
+        scene = stage.scene(dialect, gated(dialect, gate), BACKGROUND_DONE)
+        path = queued(stage, scene, conversation=name)
+        assert fetch("GET", path).json()["conversation"] == {"id": name}
+        body = plain_body("responses", scene.model, conversation=name)
+        locked = ask(stage.url, "responses", body)
+        assert locked.json()["error"]["code"] == "conversation_locked"
+        gate.set()
+        assert ended(path)["status"] == "completed"
+        assert background_items(stage, name) == ["message", "message"]
+        again = queued(stage, scene, conversation=name)
+        assert ended(again)["status"] == "completed"
+        assert background_items(stage, name) == ["message"] * 4
+
+
+@pytest.mark.parametrize("how", ["cancel", "delete"])
+def test_a_background_response_that_is_ended_gives_its_conversation_back(how: str) -> None:
+    with running_stage() as stage:
+        name = fetch("POST", f"{stage.url}/v1/conversations", content=b"{}").json()["id"]
+        gate = threading.Event()
+        scene = stage.scene("chat", gated("chat", gate), BACKGROUND_DONE)
+        path = queued(stage, scene, conversation=name)
+        method, place = ("POST", f"{path}/cancel") if how == "cancel" else ("DELETE", path)
+        assert fetch(method, place).status_code == 200
+        gate.set()
+        body = plain_body("responses", scene.model, conversation=name)
+        wait_until(lambda: ask(stage.url, "responses", body).status_code == 200)
+        assert background_items(stage, name) == ["message", "message"]

@@ -9,6 +9,7 @@ import pytest
 from doors import check_messages, check_responses, payloads
 from dragoman.config.settings import ModelLimits, RetrySettings, Route, StoreSettings
 from dragoman.testing import json_reply
+from heard import without_breakpoints
 from hosted_stage import echo, hosting_stage
 from plain_http import ask
 from sdk_clients import anthropic_client, openai_client
@@ -89,6 +90,8 @@ def history(scene: Scene, number: int) -> list[Json]:
     """The conversation of a request, without the ids of items, which are no part of the prompt."""
     body = json.loads(scene.requests[number].body)
     entries: list[Json] = body.get("messages") or body["input"]
+    if scene.dialect == "messages":
+        entries = without_breakpoints(entries)
     return [{key: each[key] for key in each if key not in ("id", "status")} for each in entries]
 
 

@@ -311,7 +311,7 @@ LOSSES: list[tuple[str, str, dict[str, Any], str]] = [
     ("responses", "chat", {"truncation": "auto"}, "truncation"),
     ("responses", "messages", {"max_tool_calls": 3}, "max_tool_calls"),
     ("chat", "messages", {"response_format": {"type": "json_object"}}, "response_format"),
-    ("messages", "responses", {"context_management": {"edits": []}}, "unknown_field"),
+    ("messages", "responses", {"a_new_field": {"a": 1}}, "unknown_field"),
     ("responses", "chat", {"tools": [{"type": "web_search"}]}, "builtin_tool"),
     ("responses", "messages", {"tools": [{"type": "file_search"}]}, "builtin_tool"),
     (
@@ -341,7 +341,7 @@ def test_what_is_lost_is_declared(
     ("door", "dialect", "more", "code"),
     [
         ("responses", "chat", {"truncation": "auto"}, "truncation"),
-        ("messages", "chat", {"context_management": {"edits": []}}, "unknown_field"),
+        ("messages", "chat", {"a_new_field": {"a": 1}}, "unknown_field"),
     ],
 )
 def test_a_field_that_is_lost_is_named_in_the_header_the_log_and_the_metrics(

@@ -6,7 +6,7 @@ order. It returns the same types for all three dialects.
 
 import json
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from msgspec import Struct, field
 
@@ -19,6 +19,7 @@ __all__ = (
     "Spoken",
     "Thinking",
     "hear",
+    "without_breakpoints",
 )
 
 Json = dict[str, Any]
@@ -370,3 +371,17 @@ def _tool_result(block: Json) -> HeardResult:
         block.get("is_error") is True,
         tuple(f"data:{source['media_type']};base64,{source['data']}" for source in sources),
     )
+
+
+def without_breakpoints(value: object) -> Any:
+    """A Messages request without its cache breakpoints; its texts are blocks, because only blocks have breakpoints."""
+    if isinstance(value, list):
+        return [without_breakpoints(item) for item in cast("list[object]", value)]
+    if not isinstance(value, dict):
+        return value
+    members = cast("dict[str, object]", value)
+    plain = {key: without_breakpoints(members[key]) for key in members if key != "cache_control"}
+    text_of = "content" if "role" in plain else "system"
+    if isinstance(plain.get(text_of), str):
+        plain[text_of] = [{"type": "text", "text": plain[text_of]}]
+    return plain

@@ -320,7 +320,7 @@ class Exchange:
                 store, door.dialect, request, caller, waits=waits, memory=memory
             )
         if door.dialect == "responses" and asks_for_background(request):
-            return self._note_background(request)
+            return self._note_background(body, request)
         if door.dialect == "chat" or not self._gateway.is_storing:
             return None
         if door.dialect == "messages" and not asks_for_thread(request):
@@ -332,7 +332,7 @@ class Exchange:
         caller = structs.replace(self._caller(), body=body, only_reads=door.is_compact)
         return find_continuation(store, door.dialect, request, caller, waits=self._waits())
 
-    def _note_background(self, request: Request) -> Awaitable[Continuation] | None:
+    def _note_background(self, body: bytes, request: Request) -> Awaitable[Continuation] | None:
         """Raises RequestRefused: the response cannot be made in the background."""
         if self._door.is_compact:
             raise RequestRefused(
@@ -345,7 +345,8 @@ class Exchange:
             self._is_handed_over = True
             return None
         self._request = ClientRequest(b"", _awaited(request), is_rebuilt=True)
-        return find_continuation(store, "responses", request, self._caller())
+        caller = structs.replace(self._caller(), body=body)
+        return find_continuation(store, "responses", request, caller)
 
     def _waits(self) -> bool:
         """Whether the answer asks the client to submit the outputs of its calls."""

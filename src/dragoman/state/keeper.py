@@ -561,7 +561,9 @@ class Keeper:
         except StoreMissing:
             if not is_begun:
                 raise
-            # The owner has deleted the response meanwhile: nothing is stored.
+            # The owner has deleted the response meanwhile: nothing is stored, and the conversation is not changed.
+            if self._held is not None:
+                await self._held.let_go()
         except StoreConflict:
             if not (draft.claims or draft.background or draft.conversation):
                 return await self._meet(store, draft, ending)

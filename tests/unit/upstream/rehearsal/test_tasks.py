@@ -131,7 +131,7 @@ def test_no_words_of_the_user_become_a_command(said: str) -> None:
     assert name == "exec_command"
     command = str(cast("dict[str, object]", arguments)["cmd"])
     assert command == "echo rehearsal" or not set(command) & set(";&|$`<>()\n\\")
-    assert command.split()[0] in ("cat", "echo", "ls")
+    assert command.split(maxsplit=1)[0] in ("cat", "echo", "ls")
 
 
 @pytest.mark.parametrize(
