@@ -1,4 +1,4 @@
-"""Checks that the upstreams answer and accept their keys, and that the store and the MCP servers can be reached."""
+"""Checks that the upstreams answer and accept their keys (`question.py` asks them), and that the store and the MCP servers can be reached."""
 
 import asyncio
 import os
@@ -10,16 +10,19 @@ from msgspec import Struct
 
 from dragoman.config.environment import default_store_path
 from dragoman.config.secrets import upstream_secrets
-from dragoman.config.settings import McpServerSettings, StoreSettings, UpstreamSettings
+from dragoman.config.settings import McpServerSettings, Settings, StoreSettings
 from dragoman.core.secrets import Secrets, url_credentials
 from dragoman.engine.mcp.servers import McpServers
 from dragoman.errors import ConfigError, StoreError
 from dragoman.gateway.hosted.servers import tokens_folder
 from dragoman.gateway.route import make_upstream
+from dragoman.server.question import Verdict, ask_upstream, can_be_asked
 from dragoman.store.engine_store import open_store
 
 # A person waits for the result; servers that wake up for a list of models take a few seconds.
 PATIENCE = 15.0
+# A server for local models loads the model first.
+ASK_PATIENCE = 90.0
 # A launcher may download the MCP server first.
 MCP_PATIENCE = 30.0
 _TOOLS_SHOWN = 12
@@ -34,17 +37,19 @@ class Finding(Struct, frozen=True):
 
 
 async def check_upstreams(
-    upstreams: Mapping[str, UpstreamSettings],
+    settings: Settings,
     environ: Mapping[str, str],
     patience: float = PATIENCE,
+    *,
+    ask: bool = True,
 ) -> list[Finding]:
-    """Check all upstreams concurrently; one finding each, in their order."""
+    """Check all upstreams concurrently; one finding each, in their order. `ask`: also ask each for a few tokens."""
     # If this import fails, `serve` cannot run, whatever the upstreams are.
     import_module("dragoman.upstream.http.upstream")
     async with asyncio.TaskGroup() as group:
         tasks = [
-            group.create_task(_check_upstream(name, settings, environ, patience))
-            for name, settings in upstreams.items()
+            group.create_task(_check_upstream(name, settings, environ, patience, ask=ask))
+            for name in settings.upstreams
         ]
     return [task.result() for task in tasks]
 
@@ -110,8 +115,9 @@ def _mcp_finding(server: str, names: list[str], problem: str | None, patience: f
 
 
 async def _check_upstream(
-    name: str, settings: UpstreamSettings, environ: Mapping[str, str], patience: float
+    name: str, whole: Settings, environ: Mapping[str, str], patience: float, *, ask: bool
 ) -> Finding:
+    settings = whole.upstreams[name]
     try:
         upstream = make_upstream(name, settings, environ)
     except ConfigError as error:
@@ -123,6 +129,23 @@ async def _check_upstream(
         return Finding(name, is_ok=False, detail=f"no answer within {patience:g} s")
     finally:
         await upstream.close()
+    is_ok, detail = found.ok, found.detail
+    # A refused key may be one in the wrong header, which the question shows.
+    if ask and (found.ok or found.status in (401, 403)) and can_be_asked(settings):
+        verdict = await _ask(name, whole, environ)
+        if found.ok or "; write " in verdict.detail:
+            is_ok, detail = verdict.is_ok, verdict.detail
+            if found.detail != "reached":
+                detail = f"{found.detail}; {detail}" if found.ok else detail
     # The server's message about a refused key may quote the key, and so may the error of a program that cannot start.
     secrets = upstream_secrets(settings, environ.get(settings.api_key_env or ""))
-    return Finding(name, found.ok, secrets.hide(found.detail))
+    return Finding(name, is_ok, secrets.hide(detail))
+
+
+async def _ask(name: str, settings: Settings, environ: Mapping[str, str]) -> Verdict:
+    try:
+        async with asyncio.timeout(ASK_PATIENCE):
+            return await ask_upstream(name, settings, environ)
+    except TimeoutError:
+        detail = f"reached, but no answer to a question within {ASK_PATIENCE:g} s"
+        return Verdict(is_ok=False, detail=detail)
