@@ -198,9 +198,7 @@ KIND_HINTS = Meant(
 )  # fmt: skip
 """Vendors and programs, for a kind that is none."""
 
-UpstreamKind = Annotated[
-    Literal["chat", "responses", "messages", "codex", "chatgpt-codex", "rehearsal"], KIND_HINTS
-]
+UpstreamKind = Literal["chat", "responses", "messages", "codex", "chatgpt-codex", "rehearsal"]
 
 
 class ModelLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -259,7 +257,7 @@ class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     models: limits by model glob (the upstream's model name); the first match applies.
     """
 
-    kind: UpstreamKind
+    kind: Annotated[UpstreamKind, KIND_HINTS]
     also: tuple[Dialect, ...] = ()
     base_url: str = ""
     api_key: str | None = None

@@ -74,8 +74,11 @@ class Alternative(Struct, frozen=True):
 
 
 class Verdict(Struct, frozen=True):
+    """The result of asking. `has_advice`: other settings work, and `detail` says which."""
+
     is_ok: bool
     detail: str
+    has_advice: bool = False
 
 
 def can_be_asked(settings: UpstreamSettings) -> bool:
@@ -200,12 +203,12 @@ async def _explained(
             continue  # the same key would be refused again
         found = await _ask(name, other.settings, model, environ)
         if found is None:
-            return Verdict(is_ok=False, detail=f"{said}; write {other.advice}: that works")
+            detail = f"{said}; write {other.advice}: that works"
+            return Verdict(is_ok=False, detail=detail, has_advice=True)
         if _is_about_model(found, model):
             why = await _unknown_model(name, other.settings, model, _short(found.message), environ)
-            return Verdict(
-                is_ok=False, detail=f"{said}; write {other.advice}: that is there, but {why}"
-            )
+            detail = f"{said}; write {other.advice}: that is there, but {why}"
+            return Verdict(is_ok=False, detail=detail, has_advice=True)
     return Verdict(is_ok=False, detail=f"asked for {model}: {said}")
 
 

@@ -133,10 +133,12 @@ async def _check_upstream(
     # A refused key may be one in the wrong header, which the question shows.
     if ask and (found.ok or found.status in (401, 403)) and can_be_asked(settings):
         verdict = await _ask(name, whole, environ)
-        if found.ok or "; write " in verdict.detail:
-            is_ok, detail = verdict.is_ok, verdict.detail
-            if found.detail != "reached":
-                detail = f"{found.detail}; {detail}" if found.ok else detail
+        if found.ok:
+            is_ok = verdict.is_ok
+            seen = "" if found.detail == "reached" else f"{found.detail}; "
+            detail = seen + verdict.detail
+        elif verdict.has_advice:
+            detail = verdict.detail
     # The server's message about a refused key may quote the key, and so may the error of a program that cannot start.
     secrets = upstream_secrets(settings, environ.get(settings.api_key_env or ""))
     return Finding(name, is_ok, secrets.hide(detail))
