@@ -42,13 +42,16 @@ async def check_upstreams(
     patience: float = PATIENCE,
     *,
     ask: bool = True,
+    ask_patience: float = ASK_PATIENCE,
 ) -> list[Finding]:
     """Check all upstreams concurrently; one finding each, in their order. `ask`: also ask each for a few tokens."""
     # If this import fails, `serve` cannot run, whatever the upstreams are.
     import_module("dragoman.upstream.http.upstream")
     async with asyncio.TaskGroup() as group:
         tasks = [
-            group.create_task(_check_upstream(name, settings, environ, patience, ask=ask))
+            group.create_task(
+                _check_upstream(name, settings, environ, patience, ask_patience if ask else None)
+            )
             for name in settings.upstreams
         ]
     return [task.result() for task in tasks]
@@ -115,7 +118,11 @@ def _mcp_finding(server: str, names: list[str], problem: str | None, patience: f
 
 
 async def _check_upstream(
-    name: str, whole: Settings, environ: Mapping[str, str], patience: float, *, ask: bool
+    name: str,
+    whole: Settings,
+    environ: Mapping[str, str],
+    patience: float,
+    ask_patience: float | None,
 ) -> Finding:
     settings = whole.upstreams[name]
     try:
@@ -131,8 +138,9 @@ async def _check_upstream(
         await upstream.close()
     is_ok, detail = found.ok, found.detail
     # A refused key may be one in the wrong header, which the question shows.
-    if ask and (found.ok or found.status in (401, 403)) and can_be_asked(settings):
-        verdict = await _ask(name, whole, environ)
+    may_ask = found.ok or found.status in (401, 403)
+    if ask_patience is not None and may_ask and can_be_asked(settings):
+        verdict = await _ask(name, whole, environ, ask_patience)
         if found.ok:
             is_ok = verdict.is_ok
             seen = "" if found.detail == "reached" else f"{found.detail}; "
@@ -144,10 +152,12 @@ async def _check_upstream(
     return Finding(name, is_ok, secrets.hide(detail))
 
 
-async def _ask(name: str, settings: Settings, environ: Mapping[str, str]) -> Verdict:
+async def _ask(
+    name: str, settings: Settings, environ: Mapping[str, str], patience: float
+) -> Verdict:
     try:
-        async with asyncio.timeout(ASK_PATIENCE):
+        async with asyncio.timeout(patience):
             return await ask_upstream(name, settings, environ)
     except TimeoutError:
-        detail = f"reached, but no answer to a question within {ASK_PATIENCE:g} s"
+        detail = f"reached, but no answer to a question within {patience:g} s"
         return Verdict(is_ok=False, detail=detail)

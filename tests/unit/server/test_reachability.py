@@ -6,7 +6,7 @@ from pathlib import Path
 from codex_logins import chatgpt_login, make_token
 from dragoman.config.settings import Settings, UpstreamSettings
 from dragoman.server.reachability import Finding, check_upstreams
-from dragoman.testing import ScriptedReply, ScriptedUpstream, json_reply
+from dragoman.testing import ReceivedRequest, ScriptedReply, ScriptedUpstream, Wait, json_reply
 
 
 def test_an_upstream_that_never_answers_is_given_up() -> None:
@@ -23,6 +23,21 @@ def test_an_upstream_that_never_answers_is_given_up() -> None:
     assert asyncio.run(run()) == [
         Finding("silent", is_ok=False, detail="no answer within 0.2 s"),
     ]
+
+
+def test_a_question_that_is_never_answered_is_given_up() -> None:
+    def script(request: ReceivedRequest) -> ScriptedReply:
+        listed = json_reply({"data": [{"id": "m"}]})
+        return listed if request.method == "GET" else ScriptedReply(hold=Wait(asyncio.Event()))
+
+    async def run() -> list[Finding]:
+        async with ScriptedUpstream(script) as upstream:
+            silent = UpstreamSettings(kind="chat", base_url=f"{upstream.url}/v1")
+            settings = Settings(upstreams={"silent": silent})
+            return await check_upstreams(settings, {}, ask_patience=0.3)
+
+    detail = "reached, but no answer to a question within 0.3 s"
+    assert asyncio.run(run()) == [Finding("silent", is_ok=False, detail=detail)]
 
 
 def test_a_key_that_cannot_be_sent_is_a_finding() -> None:
