@@ -1,6 +1,5 @@
 """`dragoman check`, and what surrounds it, as an operator runs them: real processes, upstreams on loopback."""
 
-import os
 import subprocess
 import sysconfig
 import tomllib
@@ -10,7 +9,7 @@ from threading import Event
 
 import pytest
 
-from commands import run_command
+from check_command import environment, run, verdicts
 from http_servers import QuietHandler, running_server
 from ports import free_port
 
@@ -46,16 +45,6 @@ def address() -> Iterator[str]:
         yield f"http://{there}"
 
 
-def environment(folder: Path) -> dict[str, str]:
-    ours = ("DRAGOMAN_", "OPENAI_", "ANTHROPIC_", "NO_COLOR", "FORCE_COLOR")
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-    return {**clean, "XDG_STATE_HOME": str(folder / "state")}
-
-
-def run(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    return run_command(*arguments, cwd=folder, env={**environment(folder), **variables})
-
-
 def run_bare(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the installed command where modules of the folder hide the gateway's dependencies."""
     return subprocess.run(
@@ -70,19 +59,15 @@ def run_bare(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def verdicts(screen: str) -> dict[str, tuple[str, str]]:
-    """Of the lines after the configuration: verdict and detail by upstream."""
-    rows = [line.split(maxsplit=2) for line in screen.rpartition("\n\n")[2].splitlines()]
-    return {name: (verdict, detail) for name, verdict, detail in rows}
-
-
 # --- check ------------------------------------------------------------------------------------------------------------
 
 
 def test_without_a_configuration_the_rehearsal_is_in_order(tmp_path: Path) -> None:
     done = run(tmp_path, "check")
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("# no file, with environment, flags and defaults\n[server]\n")
+    assert done.stdout.startswith(
+        "# no file, environment and flags: what differs from the defaults"
+    )
     found = verdicts(done.stdout)
     assert found.pop("rehearsal") == ("ok", "answers by itself")
     assert found["store"][0] == "ok"
@@ -126,7 +111,7 @@ upstream = "right"
 """,
         encoding="utf-8",
     )
-    done = run(tmp_path, "check", "--config", "dragoman.toml", RIGHT_KEY=KEY)
+    done = run(tmp_path, "check", "--no-ask", "--config", "dragoman.toml", RIGHT_KEY=KEY)
     assert done.returncode == 1
     found = verdicts(done.stdout)
     assert {name: verdict for name, (verdict, _) in found.items()} == {
@@ -179,10 +164,18 @@ def test_what_is_shown_is_the_effective_configuration(tmp_path: Path) -> None:
     )
     assert done.returncode == 0
     head, _, rest = done.stdout.partition("\n")
-    assert head == "# other.toml, with environment, flags and defaults"
+    assert head.startswith("# other.toml, environment and flags: ")
     shown = tomllib.loads(rest)
     assert (shown["server"]["port"], shown["server"]["workers"]) == (2, 3)
-    assert shown["routes"] == [{"model": "*", "upstream": "rehearsal"}]
+    assert shown == {
+        "server": {"port": 2, "workers": 3},
+        "upstreams": {"rehearsal": {"kind": "rehearsal"}},
+        "routes": [{"model": "*", "upstream": "rehearsal"}],
+    }
+    every = run(tmp_path, "check", "--offline", "--all", "--config", "other.toml")
+    everything = tomllib.loads(every.stdout)
+    assert everything["server"]["host"] == "127.0.0.1"
+    assert everything["retry"]["attempts"] == 3
 
 
 @pytest.mark.parametrize("command", ["check", "serve"])
@@ -191,8 +184,8 @@ def test_a_bad_configuration_is_reported_line_by_line(tmp_path: Path, command: s
     done = run(tmp_path, command)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.splitlines() == [
-        "dragoman: dragoman.toml: server.prot: unknown key; did you mean `port`?",
-        "dragoman: dragoman.toml: server.host: expected a string, got an integer",
+        "dragoman: dragoman.toml:2: server.prot: unknown key; did you mean `port`?",
+        "dragoman: dragoman.toml:3: server.host: expected a string, got an integer",
     ]
 
 
@@ -207,7 +200,7 @@ def test_a_key_that_is_not_there_is_reported_before_anything_starts(
     done = run(tmp_path, *command, "--config", "dragoman.toml")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        "dragoman: upstreams.a.api_key_env: expected a key in the environment variable NO_KEY, "
+        "dragoman: dragoman.toml:4: upstreams.a.api_key_env: expected a key in the environment variable NO_KEY, "
         "it is not set\n"
     )
 

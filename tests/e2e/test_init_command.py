@@ -83,7 +83,7 @@ def test_servers_on_this_machine_are_found_with_their_models(tmp_path: Path) -> 
         text = configuration(found)
         (tmp_path / "dragoman.toml").write_text(text, encoding="utf-8")
         env = environment(tmp_path)
-        checked = run_command("check", cwd=tmp_path, env=env, timeout=WAIT)
+        checked = run_command("check", "--no-ask", cwd=tmp_path, env=env, timeout=WAIT)
         assert checked.returncode == 0, checked.stderr + text
     written = tomllib.loads(text)
     assert list(written["upstreams"]) == ["ollama"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from dragoman.cli.options import Options, add_serving_options, settings_of
 from dragoman.cli.screen import CLEAN, PROBLEMS, show
 from dragoman.cli.trust import ask_for_trust
-from dragoman.config.check import check_surroundings, warnings_of
+from dragoman.config.check import warnings_of
 from dragoman.config.read import OnFound, find_file
 from dragoman.config.secrets import masked, secrets_of
 from dragoman.config.settings import Settings
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
-        "Exit code: 0 everything is in order, 1 an upstream, the store or an MCP server does not answer, or a key is refused, "
+        "Exit code: 0 everything is in order, 1 an upstream, the store or an MCP server does not answer, or a key or a model is refused, "
         "2 the configuration cannot work."
     )
     add_serving_options(parser)
@@ -37,6 +37,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--offline",
         action="store_true",
         help="look at the configuration only; try neither upstreams nor the store nor MCP servers",
+    )
+    parser.add_argument(
+        "--no-ask",
+        action="store_true",
+        help="do not ask the upstreams a question; without this, each model that a route names is asked for a few tokens",
+    )
+    parser.add_argument(
+        "--all", action="store_true", help="show every setting, also those that have their defaults"
     )
     parser.set_defaults(run=_check)
 
@@ -46,24 +54,30 @@ def _check(options: Options) -> int:
     # With `--offline` the file starts nothing and sends nothing, so showing it needs no trust.
     on_found = _noted(untrusted) if options.offline else ask_for_trust
     settings = settings_of(options, on_found)
-    check_surroundings(settings, os.environ)
     file = find_file(options.config, os.environ)
-    show(tuple(_configuration(settings, "no file" if file is None else str(file))))
+    source = "no file" if file is None else str(file)
+    show(tuple(_configuration(settings, source, is_all=options.all)))
     if untrusted:
         show(tuple(_untrusted(untrusted[0])))
     if warnings := plain_http(settings):
         show(((), *((Span("warning ", "bad"), Span(visible_line(each))) for each in warnings)))
     if options.offline:
         return CLEAN
-    from dragoman.server.reachability import check_mcp, check_store, check_upstreams  # noqa: PLC0415 - needs the gateway's dependencies
+    from dragoman.server.question import can_be_asked  # noqa: PLC0415 - needs the gateway's dependencies
+    from dragoman.server.reachability import check_mcp, check_store, check_upstreams  # noqa: PLC0415 - as above
 
     secrets = secrets_of(settings, os.environ)
     # Log records are shown too, and they contain output of programs.
     log = LineHandler(sys.stderr, console_line, secrets)
     log.setLevel(logging.WARNING)
+    # What an attempt came to is in the findings.
+    log.addFilter(lambda record: record.name != "dragoman.gateway.attempt")
     logging.getLogger().addHandler(log)
+    ask = not options.no_ask
+    if ask and any(map(can_be_asked, settings.upstreams.values())):
+        show(((), (Span("asking each upstream for a few tokens (--no-ask: not)", "faint"),)))
     try:
-        findings = asyncio.run(check_upstreams(settings.upstreams, os.environ))
+        findings = asyncio.run(check_upstreams(settings, os.environ, ask=ask))
         store = asyncio.run(check_store(settings.store, os.environ))
         if store is not None:
             findings.append(store)
@@ -89,9 +103,10 @@ def _untrusted(file: FoundFile) -> Iterator[Line]:
         yield (Span(f"  {visible_line(claim.line)}"),)
 
 
-def _configuration(settings: Settings, source: str) -> Iterator[Line]:
-    yield (Span(f"# {visible_line(source)}, with environment, flags and defaults", "faint"),)
-    for line in to_toml(masked(settings)).splitlines():
+def _configuration(settings: Settings, source: str, *, is_all: bool) -> Iterator[Line]:
+    what = "all settings" if is_all else "what differs from the defaults (--all: everything)"
+    yield (Span(f"# {visible_line(source)}, environment and flags: {what}", "faint"),)
+    for line in to_toml(masked(settings), is_all=is_all).splitlines():
         style: Style = "title" if line.startswith("[") else "plain"
         yield (Span(visible_line(line), style),)
     for warning in warnings_of(settings):

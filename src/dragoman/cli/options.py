@@ -4,7 +4,7 @@ import argparse
 import os
 from collections.abc import Callable, Sequence
 
-from dragoman.config.read import Flags, OnFound, load_settings
+from dragoman.config.read import Flags, OnFound, load_checked_settings
 from dragoman.config.settings import Settings
 from dragoman.dialects.shapes import DialectName
 
@@ -33,6 +33,8 @@ class Options(argparse.Namespace):
 
     # check
     offline: bool
+    no_ask: bool
+    all: bool
 
     # trust
     folder: str
@@ -124,7 +126,7 @@ def settings_of(options: Options, on_found: OnFound) -> Settings:
     """The settings from the file, the environment and the options. `on_found`: see `config.read.load_settings`.
 
     Raises:
-        ConfigError: the settings cannot work, or the file is not trusted.
+        ConfigError: the settings cannot work, something that they name is missing here, or the file is not trusted.
     """
     flags = Flags(
         host=options.host,
@@ -135,4 +137,4 @@ def settings_of(options: Options, on_found: OnFound) -> Settings:
         log_format=options.log_format,
         log_level=options.log_level,
     )
-    return load_settings(options.config, os.environ, flags, on_found)
+    return load_checked_settings(options.config, os.environ, flags, on_found)

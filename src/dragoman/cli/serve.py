@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from dragoman.cli.options import Options, add_serving_options, settings_of
 from dragoman.cli.screen import show
 from dragoman.cli.trust import ask_for_trust
-from dragoman.config.check import check_surroundings, is_loopback
+from dragoman.config.check import is_loopback
 from dragoman.config.environment import sqlite_place, store_engine
 from dragoman.config.secrets import mask_command
 from dragoman.config.settings import (
@@ -44,7 +44,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def _serve(options: Options) -> int:
     settings = settings_of(options, ask_for_trust)
-    check_surroundings(settings, os.environ)
     from dragoman.server.run import serve  # noqa: PLC0415 - needs the gateway's dependencies
 
     with ExitStack() as stack:

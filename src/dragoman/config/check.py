@@ -64,6 +64,8 @@ _ALLOWED_HOST = re.compile(r"\*|(?:\*\.)?[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*|\[[
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
 _KEY = re.compile(r"[\x21-\x7e]+")
+# What a shell would replace: `$OPENAI_API_KEY`, `${OPENAI_API_KEY}`. Keys of vendors do not begin with `$`.
+_VARIABLE = re.compile(r"\$\{?([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)\}?")
 # 16 random letters are some 90 bits. Shorter keys are often words, which an attacker tries first.
 _SHORTEST_KEY = 16
 
@@ -119,6 +121,11 @@ def check_surroundings(settings: Settings, environ: Mapping[str, str]) -> None:
         if variable is not None and not environ.get(variable):
             problems.append(
                 f"{path}.api_key_env: expected a key in the environment variable {variable}, it is not set"
+            )
+        elif variable is not None and (held := _VARIABLE.fullmatch(environ[variable])):
+            problems.append(
+                f"{path}.api_key_env: expected a key in the environment variable {variable}, "
+                f"it holds the name of the variable {held[1]}, which nothing replaces"
             )
         program = upstream.command[0] if upstream.command else ""
         if upstream.kind == "codex" and which(program, path=environ.get("PATH")) is None:
@@ -338,6 +345,18 @@ def _credentials(upstream: UpstreamSettings, path: str) -> Iterator[str]:
         yield (
             f'{path}.api_key: expected a key (visible ASCII characters without spaces) or "{PASS_ON}", '
             "got other characters or none"
+        )
+    variable = _VARIABLE.fullmatch(upstream.api_key or "")
+    if variable is not None:
+        yield (
+            f"{path}.api_key: expected a key, got the name of a variable, which nothing replaces here; "
+            f'write api_key_env = "{variable[1]}"'
+        )
+    named = _VARIABLE.fullmatch(upstream.api_key_env or "")
+    if named is not None:
+        yield (
+            f"{path}.api_key_env: expected the name of a variable without `$`; "
+            f'write api_key_env = "{named[1]}"'
         )
     if upstream.api_key_env is not None and not upstream.api_key_env.strip():
         yield f"{path}.api_key_env: expected the name of an environment variable, got an empty string"

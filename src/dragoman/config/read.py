@@ -11,23 +11,26 @@ The file has the shape of `settings.Settings`; `docs/configuration.md` describes
 Upstreams of the environment are added to those of the file, unless the file uses the same name; its routes may use them.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
 from msgspec import Struct, structs
 
-from dragoman.config.check import complete, config_error
+from dragoman.config.check import check_surroundings, complete, config_error
 from dragoman.config.environment import Override, overrides_from, upstreams_from, with_key
+from dragoman.config.lines import located, places_of
 from dragoman.config.secrets import mask_url
 from dragoman.config.settings import (
+    KIND_HINTS,
     Route,
     Settings,
     StoreSettings,
     UpstreamSettings,
 )
 from dragoman.config.trust import FoundFile, claims_of, refuse_untrusted
-from dragoman.config.values import read_struct, read_toml, suggestion, words
+from dragoman.config.values import read_struct, read_toml, read_usable, suggestion, words
 from dragoman.errors import ConfigError
 
 __all__ = (
@@ -35,6 +38,7 @@ __all__ = (
     "CONFIG_VARIABLE",
     "Flags",
     "find_file",
+    "load_checked_settings",
     "load_settings",
 )
 
@@ -49,6 +53,8 @@ _S = TypeVar("_S", bound=Struct)
 
 # Kinds that need neither a base_url nor a key from the operator.
 _AT_HOME = ("rehearsal", "codex", "chatgpt-codex")
+# Sections that name upstreams and MCP servers.
+_CROSS_REFERENCES = ("routes", "mcp", "hosted")
 # Bytes. A configuration has kilobytes; a larger file was named by mistake.
 _MAX_FILE = 4 * 1024 * 1024
 
@@ -92,8 +98,15 @@ def load_settings(
     """
     file = find_file(path, environ)
     data = b"" if file is None else _read_file(file)
-    said = Settings() if file is None else _read_settings(file, data)
-    settings = _combined(said, environ, flags)
+    found: list[str] = []
+    said = Settings() if file is None else _read_settings(file, data, found)
+    try:
+        settings = _combined(said, environ, flags)
+    except ConfigError as error:
+        more = [line for line in error.message.split("\n") if not _follows(line, found)]
+        raise _located([*found, *more], file, data, environ, flags) from None
+    if found:
+        raise _located(found, file, data, environ, flags)
     if is_named is None:
         is_named = path is not None or bool(environ.get(CONFIG_VARIABLE))
     if file is not None and not is_named:
@@ -103,6 +116,76 @@ def load_settings(
         if claims:
             on_found(FoundFile(file, data, claims), environ)
     return settings
+
+
+def load_checked_settings(
+    path: Path | str | None, environ: Mapping[str, str], flags: Flags, on_found: OnFound
+) -> Settings:
+    """`load_settings` for a server that starts here: the programs, files and variables that the settings name must exist.
+
+    Raises:
+        ConfigError: as `load_settings`, or something that the settings name is missing.
+    """
+    settings = load_settings(path, environ, flags, on_found)
+    try:
+        check_surroundings(settings, environ)
+    except ConfigError as error:
+        file = find_file(path, environ)
+        data = b"" if file is None else _read_file(file)
+        problems = error.message.split("\n")
+        raise _located(problems, file, data, environ, flags) from None
+    return settings
+
+
+def _located(
+    problems: list[str], file: Path | None, data: bytes, environ: Mapping[str, str], flags: Flags
+) -> ConfigError:
+    """The error for these problems, with file and line for those of the file."""
+    if file is None:
+        return config_error(problems)
+    overrides = [*overrides_from(environ), *_overrides_of(flags)]
+    elsewhere = tuple(f"{each.section}.{each.key}" for each in overrides)
+    if flags.upstream is not None:
+        elsewhere = (*elsewhere, "upstreams", "routes")
+    places = places_of(data)
+    top = {path[0] for path in places}
+    return config_error(
+        [
+            located(each, str(file), places)
+            if _top_key(each) in top and not any(_is_at(each, key) for key in elsewhere)
+            else each
+            for each in problems
+        ]
+    )
+
+
+def _top_key(problem: str) -> str:
+    return re.split(r"[.:\[]", problem, maxsplit=1)[0]
+
+
+def _is_at(problem: str, path: str) -> bool:
+    """Whether a problem is one of this key, or of something in it."""
+    return problem.startswith((f"{path}:", f"{path}.", f"{path}["))
+
+
+def _follows(problem: str, found: list[str]) -> bool:
+    """Whether a problem may only be the consequence of those that were found before, in the file.
+
+    A key that is missing may be the one that is misspelt; a route may name the upstream that could not be read.
+    """
+    if not found:
+        return False
+    if _top_key(problem) in _CROSS_REFERENCES and any(
+        _top_key(each) in (*_CROSS_REFERENCES, "upstreams") for each in found
+    ):
+        return True
+    for each in found:
+        path = each.partition(": ")[0]
+        table = path.rpartition(".")[0]
+        is_key_unclear = ": unknown key" in each or each.endswith("it is missing")
+        if _is_at(problem, path) or (is_key_unclear and table and _is_at(problem, table)):
+            return True
+    return False
 
 
 def _combined(settings: Settings, environ: Mapping[str, str], flags: Flags) -> Settings:
@@ -144,12 +227,10 @@ def _read_file(file: Path) -> bytes:
     return data
 
 
-def _read_settings(file: Path, data: bytes) -> Settings:
-    problems: list[str] = []
-    settings = read_struct(Settings, read_toml(data, str(file)), "", problems)
-    if settings is None:
-        raise config_error([f"{file}: {problem}" for problem in problems])
-    return settings
+def _read_settings(file: Path, data: bytes, problems: list[str]) -> Settings:
+    """The settings of a file; without those that have a problem, so that the others can be checked too."""
+    settings = read_usable(Settings, read_toml(data, str(file)), "", problems)
+    return Settings() if settings is None else settings
 
 
 def _overrides_of(flags: Flags) -> list[Override]:
@@ -203,6 +284,8 @@ def _with_short_form(
     if upstream is None or (kind not in _AT_HOME and not url):
         kinds = ("chat", "responses", "messages")
         hint = suggestion(kind, (*kinds, *_AT_HOME)) if found else ""
+        if kind.lower() in KIND_HINTS.words:
+            hint = f"; {KIND_HINTS.words[kind.lower()][1]}"
         problems.append(
             f"--upstream: expected kind=URL with a kind of {words(kinds)}, such as "
             f"chat=http://127.0.0.1:8000/v1, or one of {words(_AT_HOME)} alone; got {mask_url(text)!r}{hint}"

@@ -21,6 +21,7 @@ __all__ = (
     "CODEX_INSTALL_HINT",
     "CONNECTION_HEADERS",
     "DEFAULT_TTL",
+    "KIND_HINTS",
     "OPENAI_HOST",
     "PASS_ON",
     "DumpSettings",
@@ -166,6 +167,37 @@ class HostedSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     max_parallel: Count = 8
 
 
+class Meant(Struct, frozen=True):
+    """Words that people write in place of those that a key accepts: for each, the accepted word and a hint."""
+
+    words: dict[str, tuple[str, str]]
+
+
+_CHAT_HINT = 'servers that imitate OpenAI are `kind = "chat"`; their base_url mostly ends with /v1'
+_MESSAGES_HINT = 'Anthropic is `kind = "messages"`'
+KIND_HINTS = Meant(
+    {
+        "openai": (
+            "chat",
+            'OpenAI itself is `kind = "responses"`, a server that imitates it is `kind = "chat"`',
+        ),
+        **dict.fromkeys(("anthropic", "claude"), ("messages", _MESSAGES_HINT)),
+        **dict.fromkeys(
+            (
+                *("chat-completions", "chat_completions", "completions", "openai-chat", "openai-compatible"),
+                *("ollama", "vllm", "llama.cpp", "llamacpp", "llama-cpp", "llama-server", "lmstudio", "lm-studio"),
+                *("sglang", "tgi", "localai", "litellm", "openrouter", "groq", "mistral", "deepseek", "together"),
+                *("fireworks", "xai", "grok", "gemini", "google", "azure", "perplexity", "cerebras", "qwen"),
+            ),
+            ("chat", _CHAT_HINT),
+        ),
+        "openai-responses": ("responses", 'it is `kind = "responses"`'),
+        "anthropic-messages": ("messages", _MESSAGES_HINT),
+        "chatgpt": ("chatgpt-codex", 'a ChatGPT login is `kind = "chatgpt-codex"`'),
+    }
+)  # fmt: skip
+"""Vendors and programs, for a kind that is none."""
+
 UpstreamKind = Literal["chat", "responses", "messages", "codex", "chatgpt-codex", "rehearsal"]
 
 
@@ -231,7 +263,7 @@ class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     models: limits by model glob (the upstream's model name); the first match applies.
     """
 
-    kind: UpstreamKind
+    kind: Annotated[UpstreamKind, KIND_HINTS]
     also: tuple[Dialect, ...] = ()
     base_url: str = ""
     api_key: str | None = None

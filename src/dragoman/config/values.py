@@ -15,7 +15,7 @@ from typing import Annotated, Literal, TypeVar, Union, cast, get_args, get_origi
 from msgspec import Struct, structs
 
 from dragoman._json import dumps
-from dragoman.config.settings import Range
+from dragoman.config.settings import Meant, Range
 from dragoman.errors import ConfigError
 
 _S = TypeVar("_S", bound=Struct)
@@ -52,6 +52,13 @@ def read_toml(data: bytes, name: str) -> dict[str, object]:
 
 def read_struct(kind: type[_S], value: object, path: str, problems: Problems) -> _S | None:
     """Read a table into a struct; None if that is impossible, with the reasons in `problems`."""
+    before = len(problems)
+    read = read_usable(kind, value, path, problems)
+    return read if len(problems) == before else None
+
+
+def read_usable(kind: type[_S], value: object, path: str, problems: Problems) -> _S | None:
+    """As `read_struct`, but without the values that have a problem, if the others make a struct: to look for more problems."""
     read = _read(kind, value, path, problems)
     return read if isinstance(read, kind) else None
 
@@ -87,7 +94,12 @@ def _read(kind: object, value: object, path: str, problems: Problems) -> object:
     """The value read as the annotation `kind`; BAD after a problem."""
     origin = cast("object", get_origin(kind))
     if origin is Annotated:
-        return _read(get_args(kind)[0], value, path, problems)
+        inner, note = get_args(kind)[:2]
+        if isinstance(note, Meant) and isinstance(value, str) and value.lower() in note.words:
+            meant, hint = note.words[value.lower()]
+            problems.append(f'{path}: expected {_meaning(inner)}, got "{value}"; {hint}')
+            return meant
+        return _read(inner, value, path, problems)
     if origin is UnionType or origin is Union:
         # The settings' only unions are with None, and TOML has no null: a file omits the key instead.
         kind = next(each for each in get_args(kind) if each is not NoneType)
@@ -107,7 +119,6 @@ def _read_struct(kind: type[Struct], value: object, path: str, problems: Problem
     if table is None:
         return BAD
     fields = {info.name: info for info in structs.fields(kind)}
-    before = len(problems)
     for key in table:
         if key not in fields:
             problems.append(_unknown_key(kind, key, path))
@@ -121,7 +132,9 @@ def _read_struct(kind: type[Struct], value: object, path: str, problems: Problem
         for key, each in table.items()
         if key in fields
     }
-    return BAD if len(problems) > before else kind(**read)
+    usable = {key: each for key, each in read.items() if each is not BAD}
+    is_whole = all(name in usable for name, info in fields.items() if info.required)
+    return kind(**usable) if is_whole else BAD
 
 
 def _unknown_key(kind: type[Struct], key: str, path: str) -> str:
@@ -162,9 +175,11 @@ def _read_list(kind: object, value: object, path: str, problems: Problems) -> ob
         return BAD
     item = get_args(kind)[0]
     items = cast("list[object]", value)
-    return tuple(
+    read = tuple(
         _read(item, each, f"{path}[{index}]", problems) for index, each in enumerate(items)
     )
+    # Without one of its items, the numbers of the others would be wrong.
+    return BAD if BAD in read else read
 
 
 def _read_table(kind: object, value: object, path: str, problems: Problems) -> object:
@@ -172,7 +187,8 @@ def _read_table(kind: object, value: object, path: str, problems: Problems) -> o
     if table is None:
         return BAD
     item = get_args(kind)[1]
-    return {key: _read(item, each, key_path(path, key), problems) for key, each in table.items()}
+    read = {key: _read(item, each, key_path(path, key), problems) for key, each in table.items()}
+    return {key: each for key, each in read.items() if each is not BAD}
 
 
 def _as_table(value: object, path: str, problems: Problems) -> dict[str, object] | None:
@@ -268,27 +284,37 @@ def _range_words(limits: Range, value: float) -> str:
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
-def to_toml(settings: Struct) -> str:
-    """Write settings as TOML, including defaults but without empty and unset keys. Mask the secrets first."""
-    return "\n".join(_struct_lines(settings, "")).lstrip("\n") + "\n"
+def to_toml(settings: Struct, *, is_all: bool = True) -> str:
+    """Write settings as TOML. Mask the secrets first.
+
+    is_all: with the defaults, but without empty and unset keys; otherwise only what differs from the defaults.
+    """
+    return "\n".join(_struct_lines(settings, "", is_all=is_all)).lstrip("\n") + "\n"
 
 
-def _struct_lines(value: Struct, path: str) -> Iterator[str]:
-    return _table_lines({name: getattr(value, name) for name in value.__struct_fields__}, path)
+def _struct_lines(value: Struct, path: str, *, is_all: bool) -> Iterator[str]:
+    if is_all:
+        return _table_lines(_members(value), path, is_all=True)
+    changed = _changed(value)
+    return _table_lines(changed, path, frozenset(changed), is_all=False)
 
 
-def _table_lines(fields: Mapping[str, object], path: str) -> Iterator[str]:
+def _table_lines(
+    fields: Mapping[str, object],
+    path: str,
+    unsaid: frozenset[str] = frozenset(),
+    *,
+    is_all: bool,
+) -> Iterator[str]:
     """Plain values come first: in TOML they belong to the last table header before them."""
-    lines = list(_plain_lines(fields))
+    lines = list(_plain_lines(fields, unsaid))
     if lines and path:
         yield f"\n[{path}]"
     yield from lines
-    yield from _below(fields, path)
+    yield from _below(fields, path, is_all=is_all)
 
 
-def _plain_lines(
-    fields: Mapping[str, object], unsaid: frozenset[str] = frozenset()
-) -> Iterator[str]:
+def _plain_lines(fields: Mapping[str, object], unsaid: frozenset[str]) -> Iterator[str]:
     """`unsaid`: keys to write even if empty, because omitting them means something else."""
     for name, each in fields.items():
         is_empty = each in ((), {}, "") and name not in unsaid
@@ -296,20 +322,41 @@ def _plain_lines(
             yield f"{key_path('', name)} = {_toml_value(each)}"
 
 
-def _below(fields: Mapping[str, object], path: str) -> Iterator[str]:
+def _below(fields: Mapping[str, object], path: str, *, is_all: bool) -> Iterator[str]:
     """The lines of the nested tables, which have their own headers."""
     for name, each in fields.items():
         below = key_path(path, name)
         if isinstance(each, Struct):
-            yield from _struct_lines(each, below)
+            yield from _struct_lines(each, below, is_all=is_all)
         elif _holds_structs(each) and isinstance(each, dict):
-            yield from _table_lines(cast("dict[str, object]", each), below)
+            yield from _table_lines(cast("dict[str, object]", each), below, is_all=is_all)
         elif _holds_structs(each) and isinstance(each, tuple):
             for item in cast("tuple[Struct, ...]", each):
                 yield f"\n[[{below}]]"
-                members = structs.asdict(item)
-                yield from _plain_lines(members, _nullable(item))
-                yield from _below(members, below)
+                members = _members(item) if is_all else _changed(item)
+                yield from _plain_lines(members, _nullable(item) if is_all else frozenset(members))
+                yield from _below(members, below, is_all=is_all)
+
+
+def _members(value: Struct) -> dict[str, object]:
+    return {name: getattr(value, name) for name in value.__struct_fields__}
+
+
+def _changed(value: Struct) -> dict[str, object]:
+    """The members that differ from their defaults, and those without a default."""
+    members = _members(value)
+    return {
+        info.name: members[info.name]
+        for info in structs.fields(value)
+        if info.required or members[info.name] != _default(info)
+    }
+
+
+def _default(info: structs.FieldInfo) -> object:
+    factory: object = info.default_factory
+    if callable(factory):
+        return factory()
+    return cast("object", info.default)
 
 
 def _nullable(value: Struct) -> frozenset[str]:

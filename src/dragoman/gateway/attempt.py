@@ -16,6 +16,7 @@ from typing import Self, TypeVar
 
 from msgspec import Struct, field, structs
 
+from dragoman.config.secrets import mask_url
 from dragoman.config.settings import RetrySettings, Settings
 from dragoman.core.failures import ReportedError, error_info
 from dragoman.core.secrets import Secrets
@@ -48,7 +49,7 @@ from dragoman.model.request import Request, Tool
 from dragoman.offload import offload
 from dragoman.store.codec import weigh_request
 from dragoman.upstream.base import Reply, Supervised, Upstream, UpstreamRequest
-from dragoman.upstream.errors import not_followed
+from dragoman.upstream.errors import not_followed, not_there
 from dragoman.upstream.retry import (
     Decision,
     Failure,
@@ -66,6 +67,10 @@ T = TypeVar("T")
 
 # An error body has a few hundred bytes; a proxy's error page has some kilobytes.
 MAX_ERROR_BYTES = 1024 * 1024
+
+
+# An upstream that answers so has no such address, or no such model.
+_NOT_THERE = (404, 405)
 
 
 class AttemptFailed(Exception):
@@ -182,7 +187,7 @@ async def send(
         observer.replied(target, reply)
         if 200 <= reply.status <= 299:
             return reply
-        failed = await _read_error(reply, target, secrets)
+        failed = await _read_error(reply, target, upstream, request.request_id)
     except BaseException:
         reply.close()
         raise
@@ -197,16 +202,38 @@ def no_reply(error: GatewayError, secrets: Secrets, request_id: str = "") -> Err
     return secrets.hide_error(error_info(error))
 
 
-async def _read_error(reply: Reply, target: AttemptTarget, secrets: Secrets) -> AttemptFailed:
+async def _read_error(
+    reply: Reply, target: AttemptTarget, upstream: Upstream, request_id: str
+) -> AttemptFailed:
     try:
         data = await read_whole(reply, MAX_ERROR_BYTES)
     except GatewayError:
         data = b""  # without its body, the status still says which error it is
-    info = error_of_reply(reply, data, target, secrets)
+    info = error_of_reply(reply, data, target, upstream.secrets)
+    if reply.status in _NOT_THERE:
+        info = _not_there(info, target, upstream, request_id)
     failure = failure_of(reply.status, reply.headers, kind=info.kind, now=time.time())
     if failure.retry_after is not None:
         info = structs.replace(info, retry_after=failure.retry_after)
     return AttemptFailed(info, failure)
+
+
+def _not_there(
+    info: ErrorInfo, target: AttemptTarget, upstream: Upstream, request_id: str
+) -> ErrorInfo:
+    """The error of a 404 or 405 with the upstream's name and the path. Only the log names the upstream's address."""
+    url = upstream.url_of(target.dialect, "generate")
+    if url:
+        logger.warning(
+            "%supstream %r answered %d at %s: %s",
+            f"request {request_id}: " if request_id else "",
+            target.upstream,
+            info.status,
+            mask_url(url),
+            info.message,
+        )
+    explained = not_there(target.upstream, info, url, target.model)
+    return upstream.secrets.hide_error(explained)
 
 
 def error_of_reply(reply: Reply, data: bytes, target: AttemptTarget, secrets: Secrets) -> ErrorInfo:

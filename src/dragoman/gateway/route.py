@@ -94,7 +94,7 @@ class Router:
 class Upstreams:
     """The upstreams of one configuration by name, and the targets of each model for clients of a dialect."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, environ: Mapping[str, str] = os.environ) -> None:
         """
         Raises:
             ConfigError: the environment variable that should hold a key is not set.
@@ -102,7 +102,7 @@ class Upstreams:
         self.settings = settings
         self.router = Router(settings)
         self.by_name = {
-            name: make_upstream(name, each) for name, each in settings.upstreams.items()
+            name: make_upstream(name, each, environ) for name, each in settings.upstreams.items()
         }
         self._cached: dict[tuple[Dialect, str], tuple[AttemptTarget, ...]] = {}
 

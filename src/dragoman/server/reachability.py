@@ -1,4 +1,4 @@
-"""Checks that the upstreams answer and accept their keys, and that the store and the MCP servers can be reached."""
+"""Checks that the upstreams answer and accept their keys (`question.py` asks them), and that the store and the MCP servers can be reached."""
 
 import asyncio
 import os
@@ -9,18 +9,26 @@ from msgspec import Struct
 
 from dragoman.config.environment import default_store_path
 from dragoman.config.secrets import upstream_secrets
-from dragoman.config.settings import McpServerSettings, StoreSettings, UpstreamSettings
+from dragoman.config.settings import (
+    McpServerSettings,
+    Settings,
+    StoreSettings,
+    UpstreamSettings,
+)
 from dragoman.core.secrets import Secrets, url_credentials
 from dragoman.engine.mcp.servers import McpServers
 from dragoman.errors import ConfigError, StoreError, UpstreamError
 from dragoman.gateway.hosted.servers import tokens_folder
 from dragoman.gateway.route import make_upstream
+from dragoman.server.question import Verdict, ask_upstream, can_be_asked
 from dragoman.store.engine_store import open_store
 from dragoman.upstream.http.model_list import OfferedModel
 from dragoman.upstream.http.upstream import HttpUpstream
 
 # A person waits for the result; servers that wake up for a list of models take a few seconds.
 PATIENCE = 15.0
+# A server for local models loads the model first.
+ASK_PATIENCE = 90.0
 # A launcher may download the MCP server first.
 MCP_PATIENCE = 30.0
 _TOOLS_SHOWN = 12
@@ -35,15 +43,20 @@ class Finding(Struct, frozen=True):
 
 
 async def check_upstreams(
-    upstreams: Mapping[str, UpstreamSettings],
+    settings: Settings,
     environ: Mapping[str, str],
     patience: float = PATIENCE,
+    *,
+    ask: bool = True,
+    ask_patience: float = ASK_PATIENCE,
 ) -> list[Finding]:
-    """Check all upstreams concurrently; one finding each, in their order."""
+    """Check all upstreams concurrently; one finding each, in their order. `ask`: also ask each for a few tokens."""
     async with asyncio.TaskGroup() as group:
         tasks = [
-            group.create_task(_check_upstream(name, settings, environ, patience))
-            for name, settings in upstreams.items()
+            group.create_task(
+                _check_upstream(name, settings, environ, patience, ask_patience if ask else None)
+            )
+            for name in settings.upstreams
         ]
     return [task.result() for task in tasks]
 
@@ -123,8 +136,13 @@ def _mcp_finding(server: str, names: list[str], problem: str | None, patience: f
 
 
 async def _check_upstream(
-    name: str, settings: UpstreamSettings, environ: Mapping[str, str], patience: float
+    name: str,
+    whole: Settings,
+    environ: Mapping[str, str],
+    patience: float,
+    ask_patience: float | None,
 ) -> Finding:
+    settings = whole.upstreams[name]
     try:
         upstream = make_upstream(name, settings, environ)
     except ConfigError as error:
@@ -136,9 +154,31 @@ async def _check_upstream(
         return Finding(name, is_ok=False, detail=f"no answer within {patience:g} s")
     finally:
         await upstream.close()
+    is_ok, detail = found.ok, found.detail
+    # A refused key may be one in the wrong header, which the question shows.
+    may_ask = found.ok or found.status in (401, 403)
+    if ask_patience is not None and may_ask and can_be_asked(settings):
+        verdict = await _ask(name, whole, environ, ask_patience)
+        if found.ok:
+            is_ok = verdict.is_ok
+            seen = "" if found.detail == "reached" else f"{found.detail}; "
+            detail = seen + verdict.detail
+        elif verdict.has_advice:
+            detail = verdict.detail
     # The server's message about a refused key may quote the key, and so may the error of a program that cannot start.
     secrets = upstream_secrets(settings, environ.get(settings.api_key_env or ""))
-    return Finding(name, found.ok, secrets.hide(found.detail))
+    return Finding(name, is_ok, secrets.hide(detail))
+
+
+async def _ask(
+    name: str, settings: Settings, environ: Mapping[str, str], patience: float
+) -> Verdict:
+    try:
+        async with asyncio.timeout(patience):
+            return await ask_upstream(name, settings, environ)
+    except TimeoutError:
+        detail = f"reached, but no answer to a question within {patience:g} s"
+        return Verdict(is_ok=False, detail=detail)
 
 
 async def _offered(

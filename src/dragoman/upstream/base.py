@@ -114,6 +114,10 @@ class Upstream(Protocol):
         """The dialect to speak with it when the client speaks `door`."""
         ...
 
+    def url_of(self, dialect: Dialect, operation: str) -> str:
+        """The address that such a request is sent to, for the operator's log; empty if there is none."""
+        ...
+
     def send(self, request: UpstreamRequest) -> Coroutine[object, object, Reply]:
         """Send a request; return the reply, whatever its status, as soon as status and headers are known.
 

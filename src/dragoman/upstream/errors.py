@@ -9,6 +9,8 @@ import socket
 import ssl
 from urllib.parse import urlsplit, urlunsplit
 
+from msgspec import structs
+
 from dragoman.core.failures import ReportedError
 from dragoman.core.secrets import clean
 from dragoman.errors import UpstreamError
@@ -22,6 +24,11 @@ NOT_FOLLOWED = "redirect_not_followed"
 
 # Characters of a location in a message: enough for any address that an operator would configure.
 _MAX_LOCATION = 300
+
+# Codes that name nothing: servers derive them from the status.
+_VAGUE_CODES = frozenset(
+    ("", "not_found", "not_found_error", "NotFoundError", "method_not_allowed", "unknown_url")
+)
 
 # When a client may retry after waiting for a free connection: connections become free one by one.
 RETRY_AFTER_SECONDS = 1.0
@@ -100,6 +107,23 @@ def _shown(location: str) -> str:
         return ""
     place = parts.netloc.rpartition("@")[2]
     return clean(urlunsplit((parts.scheme, place, parts.path, "", "")), _MAX_LOCATION)
+
+
+def not_there(name: str, info: ErrorInfo, url: str, model: str) -> ErrorInfo:
+    """The error of a 404 or 405 that names nothing the server lacks: the address is probably wrong.
+
+    It names the upstream and the path, not the server. An error that has a code of its own, or names the model or another
+    thing, stays unchanged: its sender knows what is missing.
+    """
+    is_named = info.code is not None and info.code not in _VAGUE_CODES and not info.code.isdecimal()
+    if not url or is_named or (model and model in info.message):
+        return info
+    said = info.message.rstrip(". ") or "nothing more"
+    message = (
+        f"upstream {name!r} answered {info.status} at {clean(urlsplit(url).path, _MAX_LOCATION)}:"
+        f" {said}; check base_url and kind"
+    )
+    return structs.replace(info, message=message, raw=None)
 
 
 def reason_of(error: Exception) -> str:

@@ -165,7 +165,7 @@ def test_a_huge_file_is_refused() -> None:
             "upstreams.a.baseUrl: unknown key; did you mean `base_url`?",
         ),
         (
-            '[upstreams.a]\nkind = "chat"\nmodels = {"g*" = {strict = true}}',
+            '[upstreams.a]\nkind = "chat"\nbase_url = "http://127.0.0.1:1"\nmodels = {"g*" = {strict = true}}',
             'upstreams.a.models."g*".strict: unknown key; did you mean `strict_tools`?',
         ),
         ('[server]\nport = "1"', "server.port: expected an integer, got a string"),
@@ -209,12 +209,88 @@ def test_a_huge_file_is_refused() -> None:
     ],
 )
 def test_a_key_that_does_not_fit_is_reported_with_its_path(text: str, line: str) -> None:
-    assert complaint(text) == f"dragoman.toml: {line}"
+    number = text.count("\n") + 1
+    wheres = (f"dragoman.toml:{number}", f"dragoman.toml: near line {number}")
+    near = ("[[routes]]\nmodel", "[upstreams.a]")
+    is_near = text.startswith(near[0]) or text == near[1]
+    where = wheres[is_near].replace("line 2", "line 1")
+    if text.startswith("[routes]"):
+        where = "dragoman.toml:1"
+    assert complaint(text) == f"{where}: {line}"
 
 
 def test_all_faults_of_a_file_are_reported_at_once() -> None:
     lines = complaint("port = 1\n[server]\nhost = 1\nprot = 1").split("\n")
-    assert [line.split(": ")[1] for line in lines] == ["port", "server.prot", "server.host"]
+    assert [line.split(": ")[:2] for line in lines] == [
+        ["dragoman.toml:1", "port"],
+        ["dragoman.toml:4", "server.prot"],
+        ["dragoman.toml:3", "server.host"],
+    ]
+
+
+def test_faults_of_reading_and_of_checking_are_reported_at_once() -> None:
+    text = """[server]
+workers = 0
+[log]
+levle = "info"
+[upstreams.a]
+kind = "openai"
+base_url = "127.0.0.1:8000"
+api_key = "$OPENAI_API_KEY"
+[upstreams.b]
+kind = "chat"
+baseurl = "http://127.0.0.1:1/v1"
+[[routes]]
+model = "*"
+upstream = "c"
+"""
+    lines = complaint(text).split("\n")
+    assert [line.split(": ")[:2] for line in lines] == [
+        ["dragoman.toml:4", "log.levle"],
+        ["dragoman.toml:6", "upstreams.a.kind"],
+        ["dragoman.toml:11", "upstreams.b.baseurl"],
+        ["dragoman.toml:2", "server.workers"],
+        ["dragoman.toml:7", "upstreams.a.base_url"],
+        ["dragoman.toml:8", "upstreams.a.api_key"],
+    ]
+    assert 'write api_key_env = "OPENAI_API_KEY"' in lines[-1]
+
+
+def test_a_problem_of_a_variable_or_flag_has_no_line_of_the_file() -> None:
+    text = '[server]\nhost = "127.0.0.1"\nport = 1'
+    assert complaint(text, DRAGOMAN_HOST="0.0.0.0").startswith("server.host: 0.0.0.0 can be")
+    assert complaint(text, Flags(port=-1)).startswith("server.port: expected")
+    assert complaint(text, DRAGOMAN_STORE_TTL="0").startswith("store.ttl: expected")
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [
+        ("openai", 'OpenAI itself is `kind = "responses"`'),
+        ("Anthropic", '`kind = "messages"`'),
+        ("ollama", '`kind = "chat"`'),
+        ("vllm", '`kind = "chat"`'),
+        ("chatgpt", '`kind = "chatgpt-codex"`'),
+    ],
+)
+def test_the_name_of_a_vendor_as_kind_gets_a_hint(word: str, hint: str) -> None:
+    text = f'[upstreams.a]\nkind = "{word}"\nbase_url = "http://127.0.0.1:1/v1"'
+    said = complaint(text)
+    assert said.startswith("dragoman.toml:2: upstreams.a.kind: expected one of ")
+    assert f'got "{word}"; ' in said
+    assert hint in said
+    short = complaint("", Flags(upstream=f"{word}=http://127.0.0.1:1/v1"))
+    assert hint in short
+
+
+@pytest.mark.parametrize("value", ["$OPENAI_API_KEY", "${OPENAI_API_KEY}"])
+def test_a_key_that_is_the_name_of_a_variable_is_refused(value: str) -> None:
+    base = '[upstreams.a]\nkind = "chat"\nbase_url = "http://127.0.0.1:1/v1"\n'
+    said = complaint(f'{base}api_key = "{value}"')
+    assert said.startswith("dragoman.toml:4: upstreams.a.api_key: expected a key, got the name of")
+    assert said.endswith('write api_key_env = "OPENAI_API_KEY"')
+    said = complaint(f'{base}api_key_env = "{value}"')
+    assert said.endswith('write api_key_env = "OPENAI_API_KEY"')
 
 
 # --- environment and flags --------------------------------------------------------------------------------------------

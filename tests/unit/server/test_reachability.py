@@ -4,9 +4,9 @@ import asyncio
 from pathlib import Path
 
 from codex_logins import chatgpt_login, make_token
-from dragoman.config.settings import UpstreamSettings
+from dragoman.config.settings import Settings, UpstreamSettings
 from dragoman.server.reachability import Finding, check_upstreams
-from dragoman.testing import ScriptedReply, ScriptedUpstream, json_reply
+from dragoman.testing import ReceivedRequest, ScriptedReply, ScriptedUpstream, Wait, json_reply
 
 
 def test_an_upstream_that_never_answers_is_given_up() -> None:
@@ -18,16 +18,31 @@ def test_an_upstream_that_never_answers_is_given_up() -> None:
         async with await asyncio.start_server(keep_silent, "127.0.0.1", 0) as server:
             port: int = server.sockets[0].getsockname()[1]
             silent = UpstreamSettings(kind="chat", base_url=f"http://127.0.0.1:{port}/v1")
-            return await check_upstreams({"silent": silent}, {}, patience=0.2)
+            return await check_upstreams(Settings(upstreams={"silent": silent}), {}, patience=0.2)
 
     assert asyncio.run(run()) == [
         Finding("silent", is_ok=False, detail="no answer within 0.2 s"),
     ]
 
 
+def test_a_question_that_is_never_answered_is_given_up() -> None:
+    def script(request: ReceivedRequest) -> ScriptedReply:
+        listed = json_reply({"data": [{"id": "m"}]})
+        return listed if request.method == "GET" else ScriptedReply(hold=Wait(asyncio.Event()))
+
+    async def run() -> list[Finding]:
+        async with ScriptedUpstream(script) as upstream:
+            silent = UpstreamSettings(kind="chat", base_url=f"{upstream.url}/v1")
+            settings = Settings(upstreams={"silent": silent})
+            return await check_upstreams(settings, {}, ask_patience=0.3)
+
+    detail = "reached, but no answer to a question within 0.3 s"
+    assert asyncio.run(run()) == [Finding("silent", is_ok=False, detail=detail)]
+
+
 def test_a_key_that_cannot_be_sent_is_a_finding() -> None:
     upstream = UpstreamSettings(kind="chat", base_url="http://127.0.0.1:1/v1", api_key_env="K")
-    (found,) = asyncio.run(check_upstreams({"a": upstream}, {"K": "SECRET\n"}))
+    (found,) = asyncio.run(check_upstreams(Settings(upstreams={"a": upstream}), {"K": "SECRET\n"}))
     assert not found.is_ok
     assert "SECRET" not in found.detail
 
@@ -37,7 +52,9 @@ def test_the_chatgpt_codex_backend_is_tried_with_the_login(tmp_path: Path) -> No
         async def run() -> tuple[Finding, list[str]]:
             async with ScriptedUpstream([reply]) as backend:
                 upstream = UpstreamSettings(kind="chatgpt-codex", base_url=backend.url)
-                [finding] = await check_upstreams({"a": upstream}, {"CODEX_HOME": str(tmp_path)})
+                [finding] = await check_upstreams(
+                    Settings(upstreams={"a": upstream}), {"CODEX_HOME": str(tmp_path)}
+                )
                 return finding, [r.headers["chatgpt-account-id"] for r in backend.requests]
 
         if login is not None:
@@ -58,7 +75,9 @@ def test_the_chatgpt_codex_backend_is_tried_with_the_login(tmp_path: Path) -> No
 
 
 def test_a_rehearsal_needs_no_network() -> None:
-    found = asyncio.run(check_upstreams({"r": UpstreamSettings(kind="rehearsal")}, {}))
+    found = asyncio.run(
+        check_upstreams(Settings(upstreams={"r": UpstreamSettings(kind="rehearsal")}), {})
+    )
     assert found == [Finding("r", is_ok=True, detail="answers by itself")]
 
 
@@ -75,7 +94,7 @@ def test_a_server_that_repeats_the_key_is_not_quoted() -> None:
             port: int = server.sockets[0].getsockname()[1]
             base_url = f"http://127.0.0.1:{port}/v1"
             upstream = UpstreamSettings(kind="chat", base_url=base_url, api_key="SECRET")
-            return await check_upstreams({"a": upstream}, {})
+            return await check_upstreams(Settings(upstreams={"a": upstream}), {})
 
     (found,) = asyncio.run(run())
     assert (found.is_ok, "SECRET" in found.detail, "[redacted]" in found.detail) == (

@@ -6,6 +6,8 @@ import ssl
 
 import pytest
 
+from dragoman._json import Raw
+from dragoman.model.outcome import ErrorInfo
 from dragoman.upstream import errors
 
 
@@ -54,3 +56,46 @@ def test_a_long_location_is_cut() -> None:
 def test_words_of_our_own_need_no_detail() -> None:
     made = errors.unreachable("local", "the proxy answered 403")
     assert made.whole == "upstream 'local' cannot be reached: the proxy answered 403"
+
+
+def _found(status: int, message: str, code: str | None = None) -> ErrorInfo:
+    return ErrorInfo(kind="not_found", message=message, status=status, code=code, raw=Raw(b"{}"))
+
+
+URL = "http://10.0.3.7:8000/v1/chat/completions?key=secret"
+
+
+@pytest.mark.parametrize(
+    "info",
+    [
+        _found(404, "Not Found"),
+        _found(404, "404 page not found", "404"),
+        _found(404, "File Not Found.", "not_found"),
+        _found(405, "Method Not Allowed"),
+    ],
+)
+def test_a_404_that_names_nothing_names_the_upstream_and_the_path(info: ErrorInfo) -> None:
+    explained = errors.not_there("local", info, URL, "some-model")
+    assert explained.message == (
+        f"upstream 'local' answered {info.status} at /v1/chat/completions: "
+        f"{info.message.rstrip('.')}; check base_url and kind"
+    )
+    assert explained.raw is None
+    assert (explained.kind, explained.status) == (info.kind, info.status)
+
+
+@pytest.mark.parametrize(
+    "info",
+    [
+        _found(404, "The model `some-model` does not exist"),
+        _found(404, "no such model", "model_not_found"),
+        _found(404, "no such response", "previous_response_not_found"),
+    ],
+)
+def test_a_404_that_names_what_is_missing_stays_unchanged(info: ErrorInfo) -> None:
+    assert errors.not_there("local", info, URL, "some-model") is info
+
+
+def test_an_upstream_without_an_address_is_not_suspected() -> None:
+    info = _found(404, "Not Found")
+    assert errors.not_there("local", info, "", "some-model") is info

@@ -248,6 +248,9 @@ class DumpingUpstream:
     def dialect_for(self, door: Dialect) -> Dialect:
         return self._upstream.dialect_for(door)
 
+    def url_of(self, dialect: Dialect, operation: str) -> str:
+        return self._upstream.url_of(dialect, operation)
+
     async def send(self, request: UpstreamRequest) -> Reply:
         reply = await self._upstream.send(request)
         is_answer = 200 <= reply.status <= 299 and request.operation == "generate"

@@ -60,6 +60,9 @@ class ChatGptCodexUpstream:
     def dialect_for(self, door: Dialect) -> Dialect:  # noqa: ARG002 -- it speaks one
         return "responses"
 
+    def url_of(self, dialect: Dialect, operation: str) -> str:
+        return self._backend.url_of(dialect, operation)
+
     async def send(self, request: UpstreamRequest) -> Reply:
         login = self._logins.current()
         reply = await self._ask(request, login)

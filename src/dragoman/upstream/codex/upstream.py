@@ -63,6 +63,9 @@ class CodexUpstream:
     def dialect_for(self, door: Dialect) -> Dialect:  # noqa: ARG002 - Codex speaks only its own
         return "codex"
 
+    def url_of(self, dialect: Dialect, operation: str) -> str:  # noqa: ARG002 -- it runs here
+        return ""
+
     @property
     def problem(self) -> str | None:
         """Why no child can answer: each has failed. None if one can."""

@@ -82,6 +82,9 @@ class HttpUpstream:
     def dialect_for(self, door: Dialect) -> Dialect:
         return door if door in self._dialects else self._kind
 
+    def url_of(self, dialect: Dialect, operation: str) -> str:
+        return self._urls.get((dialect, operation), "")
+
     def send(
         self, request: UpstreamRequest, more: Mapping[str, str] | None = None
     ) -> Coroutine[object, object, Reply]:

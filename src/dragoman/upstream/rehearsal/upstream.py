@@ -51,6 +51,9 @@ class RehearsalUpstream:
         """The client's dialect: the rehearsal speaks all of them."""
         return door
 
+    def url_of(self, dialect: Dialect, operation: str) -> str:  # noqa: ARG002 -- it answers by itself
+        return ""
+
     async def send(self, request: UpstreamRequest) -> Reply:
         """The reply. An error is a reply too; nothing is raised."""
         if len(request.body) < _LARGE:
