@@ -1,10 +1,15 @@
 """The dialects by name. The only module that imports all of them."""
 
 from collections.abc import Mapping
+from typing import TypeVar
 
 from dragoman.dialects import chat, codex, messages, responses
 from dragoman.dialects.codec import Codec, UpstreamCodec
+from dragoman.dialects.shapes import DialectName
 from dragoman.errors import ConfigError
+from dragoman.model.parts import Dialect
+
+AnyCodec = TypeVar("AnyCodec", bound=UpstreamCodec)
 
 CODECS: Mapping[str, Codec] = {
     "chat": Codec(
@@ -79,23 +84,29 @@ UPSTREAM_CODECS: Mapping[str, UpstreamCodec] = {
 """Every dialect that some upstream speaks, by its name."""
 
 
-def codec(dialect: str) -> Codec:
-    """Return the codec of a dialect.
+def codec(dialect: DialectName | str) -> Codec:
+    """Return the codec of a dialect that clients speak.
+
+    >>> codec("messages").encode_error(ErrorInfo(kind="overloaded", message="busy"))
+    b'{"type":"error","error":{"type":"overloaded_error","message":"busy"}}'
 
     Raises:
         ConfigError: there is no such dialect.
     """
-    found = CODECS.get(dialect)
-    if found is None:
-        raise ConfigError(f"expected a dialect, one of {', '.join(CODECS)}; got {dialect!r}")
-    return found
+    return _find(CODECS, dialect)
 
 
-def upstream_codec(dialect: str) -> UpstreamCodec:
+def upstream_codec(dialect: Dialect | str) -> UpstreamCodec:
     """Return the part of a dialect's codec that an upstream needs.
 
     Raises:
         ConfigError: there is no such dialect.
     """
-    found = UPSTREAM_CODECS.get(dialect)
-    return codec(dialect) if found is None else found
+    return _find(UPSTREAM_CODECS, dialect)
+
+
+def _find(codecs: Mapping[str, AnyCodec], dialect: object) -> AnyCodec:
+    found = codecs.get(dialect) if isinstance(dialect, str) else None
+    if found is None:
+        raise ConfigError(f"expected a dialect, one of {', '.join(codecs)}; got {dialect!r}")
+    return found

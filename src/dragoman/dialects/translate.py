@@ -32,7 +32,7 @@ from dragoman.dialects.stop_sequences import stop_stage
 from dragoman.dialects.stream_decoder import OTHER_DIALECT, FrameReader, Step, StreamDecoder
 from dragoman.model.events import Event, InputDelta, Started, TextDelta
 from dragoman.model.outcome import ErrorInfo, Loss, LossAction, Outcome, Problem
-from dragoman.model.parts import Reasoning, Text
+from dragoman.model.parts import Dialect, Reasoning, Text
 from dragoman.sse import Frame
 
 __all__ = (
@@ -58,7 +58,7 @@ _NO_DECODE = DecodeContext()
 _NO_ENCODE = EncodeContext()
 
 
-def make_decoder(dialect: str, context: DecodeContext = _NO_DECODE) -> StreamDecoder:
+def make_decoder(dialect: Dialect | str, context: DecodeContext = _NO_DECODE) -> StreamDecoder:
     """Return a stream decoder: it takes bytes as they arrive and returns steps with events.
 
     A stream that turns out to be in another dialect is read by its shape, and this is a problem (`other_dialect`).
@@ -73,7 +73,7 @@ def make_decoder(dialect: str, context: DecodeContext = _NO_DECODE) -> StreamDec
     return StreamDecoder(reader, find_reader=find_reader if is_known else None)
 
 
-def read_body(data: bytes, dialect: str, context: DecodeContext = _NO_DECODE) -> Step:
+def read_body(data: bytes, dialect: Dialect | str, context: DecodeContext = _NO_DECODE) -> Step:
     """Read a whole body. One that turns out to be in another dialect is read by its shape, and this is a problem."""
     step = upstream_codec(dialect).read_body(data, context)
     if dialect not in CODECS or any(isinstance(event, Started) for event in step.events):
@@ -166,7 +166,7 @@ class SerialEncoder:
         return self.dialect.close()
 
 
-def make_encoder(dialect: str, context: EncodeContext = _NO_ENCODE) -> SerialEncoder:
+def make_encoder(dialect: DialectName | str, context: EncodeContext = _NO_ENCODE) -> SerialEncoder:
     """Return a stream encoder: it takes events and returns the dialect's bytes."""
     return SerialEncoder(codec(dialect).encoder(context))
 
@@ -181,8 +181,8 @@ class StreamTranslator:
 
     def __init__(
         self,
-        source: str,
-        target: str,
+        source: Dialect | str,
+        target: DialectName | str,
         *,
         decode: DecodeContext = _NO_DECODE,
         encode: EncodeContext = _NO_ENCODE,
@@ -245,8 +245,8 @@ class TranslatedBody(Struct, frozen=True, gc=False):
 
 def translate_body(  # noqa: PLR0913 -- a body, its two dialects, and the context of both
     data: bytes,
-    source: str,
-    target: str,
+    source: DialectName | str,
+    target: DialectName | str,
     *,
     decode: DecodeContext = _NO_DECODE,
     encode: EncodeContext = _NO_ENCODE,
@@ -275,7 +275,7 @@ class Answer(Struct, frozen=True):
 
 def read_answer(
     data: bytes,
-    source: str,
+    source: DialectName | str,
     decode: DecodeContext,
     names: NameMap | None = None,
     stage: Change | None = None,
@@ -319,7 +319,9 @@ def _reads(scan: Stage, outcome: Outcome) -> bool:
     return False
 
 
-def write_answer(answer: Answer, target: str, encode: EncodeContext) -> TranslatedBody:
+def write_answer(
+    answer: Answer, target: DialectName | str, encode: EncodeContext
+) -> TranslatedBody:
     """Write the answer as a body of `target`; as an error body if it failed."""
     encoder = codec(target)
     book = answer_book(encoder.losses, encode.losses)
@@ -342,8 +344,8 @@ def change_of(names: NameMap | None, stage: Change | None = None) -> Change | No
 
 def translate_request(
     body: bytes,
-    source: str,
-    target: str,
+    source: DialectName | str,
+    target: Dialect | str,
     *,
     limits: Target | None = None,
     policy: Mapping[str, LossAction] | None = None,
