@@ -8,6 +8,7 @@ A body takes the same path and is folded to the whole answer; a regular body is 
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, islice
+from typing import cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -411,6 +412,8 @@ def translate_request(
 
 
 def _as_bytes(data: object, what: str) -> bytes:
-    if isinstance(data, (bytes, bytearray, memoryview)):
-        return bytes(data)
+    if isinstance(data, bytes):
+        return data
+    if isinstance(data, (bytearray, memoryview)):
+        return bytes(cast("bytearray", data))
     raise ConfigError(f"expected {what} as bytes, got {type(data).__name__}")

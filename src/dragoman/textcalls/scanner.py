@@ -85,13 +85,12 @@ def _check_text(text: object) -> None:
 
 
 def _offers(tools: object) -> Offers:
+    kind = type(tools).__name__
     # Text and mappings can be iterated too, and no tool would be found in them: every call would stay text in silence.
     if tools is not None and (
         isinstance(tools, (str, bytes, Mapping)) or not isinstance(tools, Iterable)
     ):
-        raise ConfigError(
-            f"expected a list of tools, or None to accept every name; got {type(tools).__name__}"
-        )
+        raise ConfigError(f"expected a list of tools, or None to accept every name; got {kind}")
     return Offers(cast("Iterable[object] | None", tools))
 
 
