@@ -161,7 +161,7 @@ def pins(lock: str) -> dict[str, str]:
     """The entry of each package in a lock: its version and its hashes."""
     text = (PROJECT / "requirements" / lock).read_text(encoding="utf-8")
     return {
-        name: re.sub(r" ;.*|\s+#.*", "", entry)
+        name: re.sub(r" ;[^\\\n]*(?= \\)|\s+#.*", "", entry)
         for name, entry in re.findall(
             r"^([a-z0-9-]+)(==.*?)(?=^[a-z]|\Z)", text, re.MULTILINE | re.DOTALL
         )
