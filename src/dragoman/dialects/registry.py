@@ -1,15 +1,12 @@
 """The dialects by name. The only module that imports all of them."""
 
-from collections.abc import Mapping
-from typing import TypeVar
+from collections.abc import Iterable, Mapping
 
 from dragoman.dialects import chat, codex, messages, responses
 from dragoman.dialects.codec import Codec, UpstreamCodec
 from dragoman.dialects.shapes import DialectName
 from dragoman.errors import ConfigError
 from dragoman.model.parts import Dialect
-
-AnyCodec = TypeVar("AnyCodec", bound=UpstreamCodec)
 
 CODECS: Mapping[str, Codec] = {
     "chat": Codec(
@@ -93,7 +90,10 @@ def codec(dialect: DialectName | str) -> Codec:
     Raises:
         ConfigError: there is no such dialect.
     """
-    return _find(CODECS, dialect)
+    try:
+        return CODECS[dialect]
+    except (KeyError, TypeError):  # a TypeError: it cannot be a key, as a list
+        raise _unknown(dialect, CODECS) from None
 
 
 def upstream_codec(dialect: Dialect | str) -> UpstreamCodec:
@@ -102,11 +102,11 @@ def upstream_codec(dialect: Dialect | str) -> UpstreamCodec:
     Raises:
         ConfigError: there is no such dialect.
     """
-    return _find(UPSTREAM_CODECS, dialect)
+    try:
+        return UPSTREAM_CODECS[dialect]
+    except (KeyError, TypeError):
+        raise _unknown(dialect, UPSTREAM_CODECS) from None
 
 
-def _find(codecs: Mapping[str, AnyCodec], dialect: object) -> AnyCodec:
-    found = codecs.get(dialect) if isinstance(dialect, str) else None
-    if found is None:
-        raise ConfigError(f"expected a dialect, one of {', '.join(codecs)}; got {dialect!r}")
-    return found
+def _unknown(dialect: object, known: Iterable[str]) -> ConfigError:
+    return ConfigError(f"expected a dialect, one of {', '.join(known)}; got {dialect!r}")
