@@ -10,11 +10,11 @@ help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 serve: ## run the gateway on 127.0.0.1:8787; no key and no configuration needed (ARGS="--port 9000")
-	@scripts/venv
+	@scripts/venv serve
 	@.venv/bin/python -m dragoman serve $(ARGS)
 
 run: ## an agent in this terminal; no key and no configuration needed (PROMPT="read README.md")
-	@scripts/venv
+	@scripts/venv serve
 	@.venv/bin/python -m dragoman run $(ARGS) $${PROMPT:+"$$PROMPT"}
 
 venv: ## make or renew .venv from the pins in requirements/

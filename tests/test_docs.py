@@ -1,19 +1,24 @@
 """The pages that list something list all of it, and say of it what the code says."""
 
 import re
+import runpy
+import tomllib
 from pathlib import Path
 from typing import get_args
+from xml.etree import ElementTree as ET
 
 import pytest
 
 from dragoman import errors
+from dragoman.cli import main
 from dragoman.core.failures import STATUS_OF_KIND
 from dragoman.dialects.registry import UPSTREAM_CODECS
 from dragoman.model.events import Event
 from dragoman.model.outcome import FinishReason
 from dragoman.model.parts import Part
 
-DOCS = Path(__file__).parents[1] / "docs"
+PROJECT = Path(__file__).parents[1]
+DOCS = PROJECT / "docs"
 PACKAGE = Path(__file__).parents[1] / "src" / "dragoman"
 MOST_WORDS = 40
 """A newcomer should not have to learn more of our own words than this before the first change."""
@@ -34,6 +39,60 @@ def rows(page: str, title: str) -> list[list[str]]:
 
 def names(union: object) -> list[str]:
     return [member.__name__ for member in get_args(union)]
+
+
+def readme() -> str:
+    return (PROJECT / "README.md").read_text(encoding="utf-8")
+
+
+def test_every_command_of_the_readme_exists() -> None:
+    blocks = "".join(re.findall(r"^```\n(.*?)^```", readme(), re.MULTILINE | re.DOTALL))
+    makefile = (PROJECT / "Makefile").read_text(encoding="utf-8")
+    targets = re.findall(r"^make ([a-z-]+)", blocks, re.MULTILINE)
+    assert targets
+    assert [name for name in targets if not re.search(rf"^{name}:", makefile, re.MULTILINE)] == []
+    commands = re.findall(r"^\.venv/bin/dragoman (.+?)(?:  .*)?$", blocks, re.MULTILINE)
+    assert [line.split()[0] for line in commands] == ["connect", "launch", "init"]
+    assert main(commands[0].split()) == 0
+    for line in commands[1:]:
+        with pytest.raises(SystemExit, match="^0$"):
+            main([line.split()[0], "--help"])
+    assert not re.search(
+        r"^dragoman ", blocks, re.MULTILINE
+    )  # it is on no path before the installation
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))
+    extras = {
+        extra for group in re.findall(r"\.\[([a-z,]+)\]", blocks) for extra in group.split(",")
+    }
+    assert extras <= project["project"]["optional-dependencies"].keys()
+
+
+def test_figures_of_the_readme_are_those_that_were_measured() -> None:
+    measured = (DOCS / "gateway-performance.md").read_text(encoding="utf-8")
+    for peer in ("Portkey", "LiteLLM"):
+        [ours] = re.findall(rf"^\| {peer}.*\|$", readme(), re.MULTILINE)
+        [theirs] = re.findall(rf"^\| {peer}.*\|$", measured, re.MULTILINE)
+        cells = [cell.strip() for cell in theirs.strip("|").split("|")]
+        shown = [cell.strip().partition(" (")[0] for cell in ours.strip("|").split("|")]
+        assert shown == [cells[0], *cells[2::2]]
+    lock = (PROJECT / "requirements" / "serve.txt").read_text(encoding="utf-8")
+    packages = len(re.findall(r"^[a-z]", lock, re.MULTILINE))
+    assert f"the {packages} pinned packages that serving needs" in readme()
+    rows_of_clients = (PROJECT / "clients" / "README.md").read_text(encoding="utf-8")
+    assert len(re.findall(r"^\| ", rows_of_clients, re.MULTILINE)) - 1 == 13
+    assert "[Thirteen real clients]" in readme()
+
+
+def test_pictures_show_what_the_code_does_now() -> None:
+    place = PROJECT / "scripts" / "pictures.py"
+    drawn = runpy.run_path(str(place))
+    for name in ("call", "terminal"):
+        text = drawn[f"{name}_picture"]()
+        ET.fromstring(text)
+        assert (DOCS / "pictures" / f"{name}.svg").read_text(encoding="utf-8") == text, (
+            "after a deliberate change: .venv/bin/python scripts/pictures.py"
+        )
+        assert f"docs/pictures/{name}.svg" in readme()
 
 
 def test_every_event_is_listed() -> None:

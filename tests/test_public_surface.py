@@ -8,19 +8,25 @@ and say in CHANGELOG.md what a user sees of it.
 """
 
 import ast
+import doctest
 import importlib
 import inspect
 import subprocess
 import sys
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
-from typing import cast
+from typing import cast, get_args, get_type_hints
 
 import msgspec
 import pytest
 
 import dragoman
+from dragoman.dialects.registry import UPSTREAM_CODECS
+from dragoman.dialects.shapes import DialectName
+from dragoman.model.parts import Dialect
+from dragoman.textcalls import JsonBody
 from import_rules import ROOT, modules
 
 GOLDEN = Path(__file__).parent / "public_surface.txt"
@@ -117,6 +123,166 @@ def test_public_name_has_a_docstring(name: str) -> None:
         assert name in assigned_docstrings(), (
             f"no string below the assignment of {name} says what it is"
         )
+
+
+def callables() -> list[str]:
+    """The public functions, and the classes that are no values and no exceptions: what a program calls."""
+    found: list[str] = []
+    for name in exported(dragoman):
+        value: object = getattr(dragoman, name)
+        is_value = inspect.isclass(value) and issubclass(value, (Exception, msgspec.Struct))
+        if callable(value) and not is_value:
+            found.append(name)
+    return found
+
+
+@pytest.mark.parametrize("name", callables())
+def test_docstring_of_what_a_program_calls_has_an_example_that_runs(name: str) -> None:
+    finder = doctest.DocTestFinder(recurse=False)
+    tests = finder.find(getattr(dragoman, name), name, globs=dict(vars(dragoman)))
+    output: list[str] = []
+    runner = doctest.DocTestRunner()
+    attempted = sum(runner.run(test, out=output.append).attempted for test in tests)
+    assert output == []
+    assert attempted > 0
+
+
+PATTERN_WITHOUT_NAME = dragoman.TextPattern(name=" ", openers=("x",), body=JsonBody())
+WRONG: dict[str, tuple[Callable[..., object], tuple[object, ...], str]] = {
+    "a vendor's name": (
+        dragoman.StreamTranslator,
+        ("openai", "messages"),
+        "expected a dialect, one of chat, responses, messages, codex; got 'openai'",
+    ),
+    "codex as the client's dialect": (
+        dragoman.StreamTranslator,
+        ("chat", "codex"),
+        "expected a dialect, one of chat, responses, messages; got 'codex'",
+    ),
+    "a list of dialects": (
+        dragoman.make_decoder,
+        (["chat"],),
+        "expected a dialect, one of chat, responses, messages, codex; got ['chat']",
+    ),
+    "no dialect": (
+        dragoman.make_encoder,
+        (None,),
+        "expected a dialect, one of chat, responses, messages; got None",
+    ),
+    "a codec of a number": (
+        dragoman.codec,
+        (3,),
+        "expected a dialect, one of chat, responses, messages; got 3",
+    ),
+    "a number as an answer": (
+        dragoman.translate_body,
+        (123, "chat", "messages"),
+        "expected an answer as bytes, got int",
+    ),
+    "parsed JSON as an answer": (
+        dragoman.translate_body,
+        ({"id": "x"}, "chat", "messages"),
+        "expected an answer as bytes, got dict",
+    ),
+    "text as a request": (
+        dragoman.translate_request,
+        ("{}", "chat", "messages"),
+        "expected a request as bytes, got str",
+    ),
+    "text as a stream": (
+        dragoman.StreamTranslator("chat", "messages").feed,
+        ("data: {}",),
+        "expected a piece of a stream as bytes, got str",
+    ),
+    "a number as a stream": (
+        dragoman.make_decoder("chat").feed,
+        (7,),
+        "expected a piece of a stream as bytes, got int",
+    ),
+    "bytes as text": (
+        dragoman.scan_text,
+        (b"<tool_call>", None),
+        "expected the text as a string, got bytes",
+    ),
+    "bytes as a piece of text": (
+        dragoman.TextScanner(None).feed,
+        (b"x",),
+        "expected the text as a string, got bytes",
+    ),
+    "a name as tools": (
+        dragoman.TextScanner,
+        ("weather",),
+        "expected a list of tools, or None to accept every name; got str",
+    ),
+    "a number as tools": (
+        dragoman.extract_use_tool_blocks,
+        ("", 5),
+        "expected a list of tools, or None to accept every name; got int",
+    ),
+    "a number as a pattern": (
+        dragoman.register_text_pattern,
+        (5,),
+        "expected a TextPattern, or the name of a matcher; got int",
+    ),
+    "a pattern without a name": (
+        dragoman.register_text_pattern,
+        (PATTERN_WITHOUT_NAME,),
+        "expected a name for the text pattern, got an empty one",
+    ),
+    "a number as a call": (
+        dragoman.to_obsidian_xml,
+        (5,),
+        "expected a call with a name and arguments, got int",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_argument_gets_a_message_that_says_what_was_expected(case: str) -> None:
+    function, arguments, message = WRONG[case]
+    with pytest.raises(dragoman.ConfigError) as caught:
+        function(*arguments)
+    assert caught.value.message == message
+
+
+def test_unknown_dialect_of_a_parser_is_refused_whatever_its_type() -> None:
+    wrong = cast("Dialect", ["chat"])
+    with pytest.raises(dragoman.ConfigError, match="one of auto, chat, responses, messages, codex"):
+        dragoman.ToolCallParser(dialect=wrong)
+
+
+@pytest.mark.parametrize("kind", [bytearray, memoryview])
+def test_other_buffers_are_read_as_bytes(kind: Callable[[bytes], bytes]) -> None:
+    body = b'{"model":"m","messages":[{"role":"user","content":"Hi"}]}'
+    expected = dragoman.translate_request(body, "chat", "responses").body
+    assert dragoman.translate_request(kind(body), "chat", "responses").body == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "parameter", "dialects"),
+    [
+        ("codec", "dialect", DialectName),
+        ("make_decoder", "dialect", Dialect),
+        ("make_encoder", "dialect", DialectName),
+        ("translate_body", "source", DialectName),
+        ("translate_body", "target", DialectName),
+        ("translate_request", "source", DialectName),
+        ("translate_request", "target", Dialect),
+        ("StreamTranslator", "source", Dialect),
+        ("StreamTranslator", "target", DialectName),
+    ],
+)
+def test_editor_can_offer_the_dialects_and_a_string_is_accepted(
+    name: str, parameter: str, dialects: object
+) -> None:
+    function = getattr(dragoman, name)
+    hints = get_type_hints(function.__init__ if inspect.isclass(function) else function)
+    assert get_args(hints[parameter]) == (dialects, str)
+
+
+def test_literals_name_every_dialect() -> None:
+    assert get_args(DialectName) == tuple(dragoman.CODECS)
+    assert get_args(Dialect) == tuple(UPSTREAM_CODECS)
 
 
 IMPORT_ALONE = """

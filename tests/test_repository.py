@@ -123,11 +123,12 @@ def test_what_must_not_be_there_would_be_found(pattern: re.Pattern[str], text: s
     assert pattern.search(text.format(""))
 
 
-def test_pins_are_names_versions_and_hashes_only() -> None:
+@pytest.mark.parametrize("lock", ["dev.txt", "serve.txt"])
+def test_pins_are_names_versions_and_hashes_only(lock: str) -> None:
     pin = re.compile(
         r"#.*|[a-z0-9-]+==[0-9][0-9a-z.]*( ;.*)? \\|    --hash=sha256:[0-9a-f]{64}( \\)?|    #.*"
     )
-    lines = (PROJECT / "requirements" / "dev.txt").read_text(encoding="utf-8").splitlines()
+    lines = (PROJECT / "requirements" / lock).read_text(encoding="utf-8").splitlines()
     assert [line for line in lines if not pin.fullmatch(line)] == []
     packages = [line for line in lines if "==" in line and not line.startswith((" ", "#"))]
     assert packages
@@ -154,6 +155,35 @@ def test_every_development_dependency_is_pinned() -> None:
     lock = (PROJECT / "requirements/dev.txt").read_text(encoding="utf-8")
     pinned = set(re.findall(r"^([a-z0-9-]+)==", lock, re.MULTILINE))
     assert {re.split(r"[\[<>=!~; ]", name)[0].lower() for name in wanted} <= pinned
+
+
+def pins(lock: str) -> dict[str, str]:
+    """The entry of each package in a lock: its version and its hashes."""
+    text = (PROJECT / "requirements" / lock).read_text(encoding="utf-8")
+    return {
+        name: re.sub(r" ;[^\\\n]*(?= \\)|\s+#.*", "", entry)
+        for name, entry in re.findall(
+            r"^([a-z0-9-]+)(==.*?)(?=^[a-z]|\Z)", text, re.MULTILINE | re.DOTALL
+        )
+    }
+
+
+def test_what_serves_is_pinned_as_in_the_lock_of_development_without_its_tools() -> None:
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))
+    extras = project["project"]["optional-dependencies"]
+    wanted = {re.split(r"[\[<>=!~; ]", name)[0].lower() for name in extras["server"]}
+    serving, developing = pins("serve.txt"), pins("dev.txt")
+    assert wanted | {"msgspec", "hatchling", "editables"} <= serving.keys()
+    assert serving.items() <= developing.items()
+    assert not serving.keys() & {
+        "mypy",
+        "ruff",
+        "pytest",
+        "hypothesis",
+        "openai",
+        "anthropic",
+        "coverage",
+    }
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -103,7 +103,14 @@ class Frame(Struct, frozen=True, gc=False):
 
 
 class FrameParser:
-    """Splits a byte stream into frames. How the stream is cut into reads does not matter."""
+    """Splits a byte stream into frames. How the stream is cut into reads does not matter.
+
+    >>> parser = FrameParser()
+    >>> parser.feed(b"event: greeting\\nda")
+    []
+    >>> [(frame.name, frame.data) for frame in parser.feed(b"ta: hello\\n\\n")]
+    [(b'greeting', b'hello')]
+    """
 
     def __init__(self, max_frame: int = MAX_FRAME_BYTES) -> None:
         self._max_frame = max_frame

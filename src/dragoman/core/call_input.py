@@ -287,6 +287,9 @@ class Verdict(Struct, frozen=True):
 def judge(call: Call) -> Verdict:
     """A call is executable only if the protocol closed it and, for a function, its input is strict JSON.
 
+    >>> judge(Call(call_id="call_1", name="weather", input='{"city":"Os', status="incomplete"))
+    Verdict(executable=False, reason='not_closed')
+
     The reasons: `complete`, or `not_closed`, `no_name`, `invalid_json`, `not_client`.
     """
     if call.executor != "client":

@@ -89,6 +89,14 @@ def kind_of(value: Raw) -> str:
     return _KINDS.get(first_byte(value).decode("latin-1"), "a number")
 
 
+def quoted(text: str) -> str:
+    """Text in quotation marks on one line, for messages. Control characters are escapes; backslashes stay as they were sent.
+
+    JSON has backslashes of its own. Doubled, as `repr` has them, they would show an input that nobody sent.
+    """
+    return repr(text).replace(r"\\", "\\")
+
+
 # --- lenient ---------------------------------------------------------------------------------------------------------
 
 

@@ -37,6 +37,7 @@ from dragoman.core.call_input import (
     is_same_input,
     unquoted,
 )
+from dragoman.core.fields import quoted
 from dragoman.core.fold import join_logprobs
 from dragoman.core.ids import Minter
 from dragoman.core.schemas import resolve_name, wants_object
@@ -679,7 +680,7 @@ class OpenCall(PartBase):
             )
         text = self.text()
         if self.is_complete and self.empty == "{}" and not is_strict(text):
-            message = f"expected the input of {name!r} as JSON, got {text[:60]!r}"
+            message = f"expected the input of {name!r} as JSON, got {quoted(text[:60])}"
             self._parts.report("invalid_arguments", message)
         header = self.header
         final = header if value is None else value

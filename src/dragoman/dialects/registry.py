@@ -1,10 +1,12 @@
 """The dialects by name. The only module that imports all of them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from dragoman.dialects import chat, codex, messages, responses
 from dragoman.dialects.codec import Codec, UpstreamCodec
+from dragoman.dialects.shapes import DialectName
 from dragoman.errors import ConfigError
+from dragoman.model.parts import Dialect
 
 CODECS: Mapping[str, Codec] = {
     "chat": Codec(
@@ -79,23 +81,32 @@ UPSTREAM_CODECS: Mapping[str, UpstreamCodec] = {
 """Every dialect that some upstream speaks, by its name."""
 
 
-def codec(dialect: str) -> Codec:
-    """Return the codec of a dialect.
+def codec(dialect: DialectName | str) -> Codec:
+    """Return the codec of a dialect that clients speak.
+
+    >>> codec("messages").encode_error(ErrorInfo(kind="overloaded", message="busy"))
+    b'{"type":"error","error":{"type":"overloaded_error","message":"busy"},"request_id":null}'
 
     Raises:
         ConfigError: there is no such dialect.
     """
-    found = CODECS.get(dialect)
-    if found is None:
-        raise ConfigError(f"expected a dialect, one of {', '.join(CODECS)}; got {dialect!r}")
-    return found
+    try:
+        return CODECS[dialect]
+    except (KeyError, TypeError):  # a TypeError: it cannot be a key, as a list
+        raise _unknown(dialect, CODECS) from None
 
 
-def upstream_codec(dialect: str) -> UpstreamCodec:
+def upstream_codec(dialect: Dialect | str) -> UpstreamCodec:
     """Return the part of a dialect's codec that an upstream needs.
 
     Raises:
         ConfigError: there is no such dialect.
     """
-    found = UPSTREAM_CODECS.get(dialect)
-    return codec(dialect) if found is None else found
+    try:
+        return UPSTREAM_CODECS[dialect]
+    except (KeyError, TypeError):
+        raise _unknown(dialect, UPSTREAM_CODECS) from None
+
+
+def _unknown(dialect: object, known: Iterable[str]) -> ConfigError:
+    return ConfigError(f"expected a dialect, one of {', '.join(known)}; got {dialect!r}")

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from dragoman._json import MAX_VALUES, has_too_many_values
 from dragoman.core.open_parts import OpenCall, OpenPart, OpenReasoning, OpenText
-from dragoman.errors import FrameTooLarge, MalformedJson
+from dragoman.errors import ConfigError, FrameTooLarge, MalformedJson
 from dragoman.model.events import Event, InputDelta, Started, TextDelta
 from dragoman.model.outcome import ErrorInfo, Problem
 from dragoman.sse import MAX_FRAME_BYTES, Frame, FrameParser, is_utf8, parse_lines, portions
@@ -116,6 +116,13 @@ FindReader = Callable[[Frame], tuple[FrameReader, str] | None]
 class StreamDecoder:
     """Feeds a FrameReader: splits reads into frames, stops at the terminal event or at a frame that cannot be read.
 
+    >>> from dragoman import make_decoder
+    >>> decoder = make_decoder("messages")  # a StreamDecoder with the reader of that dialect
+    >>> decoder.feed(b"event: pi")
+    []
+    >>> [step.raw for step in decoder.feed(b'ng\\ndata: {"type":"ping"}\\n\\n')]
+    [b'event: ping\\ndata: {"type":"ping"}\\n\\n']
+
     find_reader: asked for a frame that does not start the answer. A server that was asked in one dialect may answer in
     another; then its first frame chooses the reader for the whole stream.
 
@@ -172,7 +179,12 @@ class StreamDecoder:
         if self._broken:
             return [FrameStep(data)]
         opening = self._opening
-        start = len(opening) if data.startswith(opening) else self._open(data)
+        try:
+            start = len(opening) if data.startswith(opening) else self._open(data)
+        except (AttributeError, TypeError) as error:
+            raise ConfigError(
+                f"expected a piece of a stream as bytes, got {type(data).__name__}"
+            ) from error
         line = self._parser.line(data, start) if start else None
         if line is not None:  # nearly every read of a token stream is one frame
             return [self._read_line(data, line)]

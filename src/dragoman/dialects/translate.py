@@ -8,6 +8,7 @@ A body takes the same path and is folded to the whole answer; a regular body is 
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, islice
+from typing import cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -30,9 +31,10 @@ from dragoman.dialects.shapes import DialectName, Form, Shape, shape_of_body, sh
 from dragoman.dialects.staging import Stage
 from dragoman.dialects.stop_sequences import stop_stage
 from dragoman.dialects.stream_decoder import OTHER_DIALECT, FrameReader, Step, StreamDecoder
+from dragoman.errors import ConfigError
 from dragoman.model.events import Event, InputDelta, Started, TextDelta
 from dragoman.model.outcome import ErrorInfo, Loss, LossAction, Outcome, Problem
-from dragoman.model.parts import Reasoning, Text
+from dragoman.model.parts import Dialect, Reasoning, Text
 from dragoman.sse import Frame
 
 __all__ = (
@@ -58,22 +60,29 @@ _NO_DECODE = DecodeContext()
 _NO_ENCODE = EncodeContext()
 
 
-def make_decoder(dialect: str, context: DecodeContext = _NO_DECODE) -> StreamDecoder:
+def make_decoder(dialect: Dialect | str, context: DecodeContext = _NO_DECODE) -> StreamDecoder:
     """Return a stream decoder: it takes bytes as they arrive and returns steps with events.
 
+    >>> decoder = make_decoder("chat")
+    >>> [step] = decoder.feed(b'data: {"id":"c1","choices":[{"index":0,"delta":{"content":"Hi"}}]}\\n\\n')
+    >>> step.events[-1]
+    TextDelta(part=0, text='Hi', logprobs=None)
+
     A stream that turns out to be in another dialect is read by its shape, and this is a problem (`other_dialect`).
+
+    Raises:
+        ConfigError: there is no such dialect.
     """
 
     def find_reader(frame: Frame) -> tuple[FrameReader, str] | None:
         found = _other_dialect(shape_of_frame(frame), dialect, "stream")
         return None if found is None else (CODECS[found].reader(context), _message(dialect, found))
 
-    is_known = dialect in CODECS
     reader = upstream_codec(dialect).reader(context)
-    return StreamDecoder(reader, find_reader=find_reader if is_known else None)
+    return StreamDecoder(reader, find_reader=find_reader if dialect in CODECS else None)
 
 
-def read_body(data: bytes, dialect: str, context: DecodeContext = _NO_DECODE) -> Step:
+def read_body(data: bytes, dialect: Dialect | str, context: DecodeContext = _NO_DECODE) -> Step:
     """Read a whole body. One that turns out to be in another dialect is read by its shape, and this is a problem."""
     step = upstream_codec(dialect).read_body(data, context)
     if dialect not in CODECS or any(isinstance(event, Started) for event in step.events):
@@ -166,23 +175,45 @@ class SerialEncoder:
         return self.dialect.close()
 
 
-def make_encoder(dialect: str, context: EncodeContext = _NO_ENCODE) -> SerialEncoder:
-    """Return a stream encoder: it takes events and returns the dialect's bytes."""
+def make_encoder(dialect: DialectName | str, context: EncodeContext = _NO_ENCODE) -> SerialEncoder:
+    """Return a stream encoder: it takes events and returns the dialect's bytes.
+
+    >>> encoder = make_encoder("messages")
+    >>> steps = make_decoder("chat").feed(b'data: {"id":"c1","choices":[{"index":0,"delta":{"content":"Hi"}}]}\\n\\n')
+    >>> print(encoder.encode_all(steps[0].events).decode().splitlines()[-2])
+    data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hi"}}
+
+    Raises:
+        ConfigError: there is no such dialect.
+    """
     return SerialEncoder(codec(dialect).encoder(context))
 
 
 class StreamTranslator:
     """Writes a stream of one dialect in another, event by event.
 
+    >>> translator = StreamTranslator("chat", "messages")
+    >>> start = b'data: {"id":"c1","choices":[{"index":0,"delta":{"content":"Hi"}}]}\\n\\n'
+    >>> print(translator.feed(start).decode().splitlines()[-2])
+    data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hi"}}
+    >>> b"message_stop" in translator.feed(
+    ...     b'data: {"id":"c1","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\\n\\ndata: [DONE]\\n\\n'
+    ... ) + translator.close()
+    True
+
+    source: the dialect of the bytes that you feed. target: the dialect of the bytes that you get.
     `names` and `stop` come from `translate_request` for the request that this stream answers. `names` maps the names and
     forms that the upstream got back to the client's own. The answer is cut at the first of the sequences `stop`; then
     `is_over` becomes true, and the source need not be read any further.
+
+    Raises:
+        ConfigError: there is no such dialect.
     """
 
     def __init__(
         self,
-        source: str,
-        target: str,
+        source: Dialect | str,
+        target: DialectName | str,
         *,
         decode: DecodeContext = _NO_DECODE,
         encode: EncodeContext = _NO_ENCODE,
@@ -245,15 +276,27 @@ class TranslatedBody(Struct, frozen=True, gc=False):
 
 def translate_body(  # noqa: PLR0913 -- a body, its two dialects, and the context of both
     data: bytes,
-    source: str,
-    target: str,
+    source: DialectName | str,
+    target: DialectName | str,
     *,
     decode: DecodeContext = _NO_DECODE,
     encode: EncodeContext = _NO_ENCODE,
     names: NameMap | None = None,
     stop: Sequence[str] = (),
 ) -> TranslatedBody:
-    """Write a whole answer of one dialect in another. `names` and `stop`: see `StreamTranslator`."""
+    """Write a whole answer of one dialect in another. `names` and `stop`: see `StreamTranslator`.
+
+    >>> call = b'{"id":"call_1","type":"function","function":{"name":"weather","arguments":"{\\\\"city\\\\":\\\\"Oslo\\\\"}"}}'
+    >>> message = b'{"role":"assistant","tool_calls":[' + call + b"]}"
+    >>> choice = b'{"index":0,"message":' + message + b',"finish_reason":"tool_calls"}'
+    >>> answer = translate_body(b'{"id":"c1","choices":[' + choice + b"]}", "chat", "messages")
+    >>> b'"name":"weather","input":{"city":"Oslo"}' in answer.body
+    True
+
+    Raises:
+        ConfigError: there is no such dialect, or `data` is not bytes.
+    """
+    data = _as_bytes(data, "an answer")
     stops = stop_stage(stop)
     if stops is not None:
         stops.expect_complete()
@@ -276,7 +319,7 @@ class Answer(Struct, frozen=True):
 
 def read_answer(
     data: bytes,
-    source: str,
+    source: DialectName | str,
     decode: DecodeContext,
     names: NameMap | None = None,
     stage: Change | None = None,
@@ -323,7 +366,9 @@ def _reads(scan: Stage, outcome: Outcome) -> bool:
     return False
 
 
-def write_answer(answer: Answer, target: str, encode: EncodeContext) -> TranslatedBody:
+def write_answer(
+    answer: Answer, target: DialectName | str, encode: EncodeContext
+) -> TranslatedBody:
     """Write the answer as a body of `target`; as an error body if it failed."""
     encoder = codec(target)
     book = answer_book(encoder.losses, encode.losses)
@@ -346,17 +391,33 @@ def change_of(names: NameMap | None, stage: Change | None = None) -> Change | No
 
 def translate_request(
     body: bytes,
-    source: str,
-    target: str,
+    source: DialectName | str,
+    target: Dialect | str,
     *,
     limits: Target | None = None,
     policy: Mapping[str, LossAction] | None = None,
 ) -> EncodedRequest:
     """Write a request of one dialect for an upstream of another.
 
+    >>> chat = b'{"model":"m","messages":[{"role":"user","content":"Hi"}],"max_tokens":50}'
+    >>> translate_request(chat, "chat", "messages").body
+    b'{"model":"m","max_tokens":50,"messages":[{"role":"user","content":"Hi"}]}'
+
+    limits: what the upstream accepts, if it differs from the dialect's own `codec(target).target`.
+    policy: for each code of a loss, whether to `refuse`, `carry` or `drop` it.
+
     Raises:
+        ConfigError: there is no such dialect, or `body` is not bytes.
         RequestRefused: it is malformed, or contains what the target cannot express and the policy refuses to lose.
     """
-    request = codec(source).decode_request(body)
+    request = codec(source).decode_request(_as_bytes(body, "a request"))
     encoder = upstream_codec(target)
     return encoder.encode_request(request, limits or encoder.target, policy)
+
+
+def _as_bytes(data: object, what: str) -> bytes:
+    if isinstance(data, bytes):
+        return data
+    if isinstance(data, (bytearray, memoryview)):
+        return bytes(cast("bytearray", data))
+    raise ConfigError(f"expected {what} as bytes, got {type(data).__name__}")

@@ -15,6 +15,7 @@ from typing import Literal
 from msgspec import Struct
 
 from dragoman._json import FAST_FAILURES, Raw, as_object, is_strict, typed_decoder
+from dragoman.core.fields import quoted
 from dragoman.dialects.shapes import (
     DIALECTS,
     DialectName,
@@ -227,7 +228,7 @@ def _describe(body: bytes) -> str:
     if b"\0" in text[:1024]:
         return "binary data"
     head = text[:60].decode("utf-8", "replace")
-    return f"text that begins {visible_line(head)!r}" + ("…" if len(text) > 60 else "")
+    return f"text that begins {quoted(head)}" + ("…" if len(text) > 60 else "")
 
 
 _REQUEST_FIELDS = ("messages", "input", "prompt")

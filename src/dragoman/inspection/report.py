@@ -20,7 +20,7 @@ from msgspec import Struct, field, structs
 
 from dragoman._json import as_object
 from dragoman.core.call_input import Verdict, judge
-from dragoman.core.fields import Fields, is_present, read_int, read_object, read_text
+from dragoman.core.fields import Fields, is_present, quoted, read_int, read_object, read_text
 from dragoman.core.fold import fold
 from dragoman.dialects.codec import DecodeContext
 from dragoman.dialects.registry import codec
@@ -316,7 +316,7 @@ def _describe_error(error: ErrorInfo) -> str:
 
 def _describe_invalid(call: Call) -> str:
     head = call.input[:60] + ("…" if len(call.input) > 60 else "")
-    return f"expected JSON as the input of call {call.call_id} ({call.name}), got {head!r}"
+    return f"expected JSON as the input of call {call.call_id} ({call.name}), got {quoted(head)}"
 
 
 def _report_choice(choice: Choice, natives: Mapping[int, str | None]) -> ChoiceReport:

@@ -72,7 +72,7 @@ class PatternRegistry:
         if isinstance(pattern, str):
             self._patterns.pop(pattern, None)
             return self._add(self._matchers, pattern, _checked_matcher(pattern, matcher))
-        _check_pattern(pattern)
+        pattern = _checked_pattern(pattern)
         self._matchers.pop(pattern.name, None)
         if first:
             others = {name: old for name, old in self._patterns.items() if name != pattern.name}
@@ -164,7 +164,11 @@ def _checked_calls(found: Iterable[object]) -> list[TextCall]:
     return cast("list[TextCall]", calls)
 
 
-def _check_pattern(pattern: TextPattern) -> None:
+def _checked_pattern(pattern: object) -> TextPattern:
+    if not isinstance(pattern, TextPattern):
+        raise ConfigError(
+            f"expected a TextPattern, or the name of a matcher; got {type(pattern).__name__}"
+        )
     if not pattern.name.strip():
         raise ConfigError("expected a name for the text pattern, got an empty one")
     if not pattern.openers:
@@ -174,6 +178,7 @@ def _check_pattern(pattern: TextPattern) -> None:
             raise ConfigError(
                 f"expected openers and closers of 1 to {MAX_WORD} characters in text pattern {pattern.name!r}, got {word!r}"
             )
+    return pattern
 
 
 def _collide(ours: Iterable[str], theirs: Iterable[str]) -> bool:
@@ -261,6 +266,14 @@ def register_text_pattern(
     pattern: TextPattern | str, matcher: TextMatcher | None = None, *, first: bool = True
 ) -> Callable[[], None]:
     """Add a format to the shared registry. Returns a function that removes it.
+
+    >>> from dragoman.textcalls import JsonBody
+    >>> unregister = register_text_pattern(
+    ...     TextPattern(name="run", openers=("[[run]]",), closers=("[[/run]]",), body=JsonBody())
+    ... )
+    >>> scan_text('[[run]]{"name":"f","arguments":{}}[[/run]]', None).calls[0].name
+    'f'
+    >>> unregister()
 
     pattern: a `TextPattern`, which every scanner looks for; or the name of a `matcher`, a function from the text of a
         finished message to `TextCall` values, which only the aggregator runs.

@@ -9,7 +9,7 @@ The scanner emits the events of parts (`PartStarted`, `TextDelta`, `InputDelta`,
 caller decides how the choice finishes, with `core.finish.settle_finish` and `scanner.calls`.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 from typing import assert_never, cast
 
@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from dragoman._json import Raw, loads
 from dragoman.core.ids import Minter
+from dragoman.errors import ConfigError
 from dragoman.model.events import (
     AnnotationAdded,
     Event,
@@ -58,18 +59,39 @@ def scan_text(
 ) -> TextScan:
     """Return the tool calls in a whole text.
 
+    >>> text = 'Let me look.<tool_call>{"name": "weather", "arguments": {"city": "Oslo"}}</tool_call>'
+    >>> scan = scan_text(text, [{"name": "weather", "input_schema": {"type": "object"}}])
+    >>> scan.text, [(call.name, call.arguments) for call in scan.calls]
+    ('Let me look.', [('weather', '{"city": "Oslo"}')])
+
     tools: those that the client offered, in any dialect's shape; a call of another tool is text. None: accept every name.
     finish: why the text ended; a truncated text has no call at its end.
 
     Raises:
-        ConfigError: `formats` has an unknown name.
+        ConfigError: `formats` has an unknown name, `text` is not a string, or `tools` is no list of tools.
     """
-    offers = Offers(tools)
+    _check_text(text)
+    offers = _offers(tools)
     if not offers:
         return TextScan(text=text)
     patterns = choose_patterns(formats, model, registry)
     finder = Finder(openers_of(patterns, offers), offers)
     return gather([*finder.feed(text), *finder.finish(finish)])
+
+
+def _check_text(text: object) -> None:
+    if not isinstance(text, str):
+        raise ConfigError(f"expected the text as a string, got {type(text).__name__}")
+
+
+def _offers(tools: object) -> Offers:
+    kind = type(tools).__name__
+    # Text and mappings can be iterated too, and no tool would be found in them: every call would stay text in silence.
+    if tools is not None and (
+        isinstance(tools, (str, bytes, Mapping)) or not isinstance(tools, Iterable)
+    ):
+        raise ConfigError(f"expected a list of tools, or None to accept every name; got {kind}")
+    return Offers(cast("Iterable[object] | None", tools))
 
 
 _NEW_TEXT = Text(status="in_progress")
@@ -254,13 +276,21 @@ def _free_text(source: str) -> str:
 class TextScanner:
     """Scans one text while it streams.
 
+    >>> scanner = TextScanner(None)
+    >>> pieces = ("Hm.<tool", '_call>{"name":"f","arguments":{}}', "</tool_call>")
+    >>> events = [event for piece in pieces for event in scanner.feed(piece)] + list(scanner.finish())
+    >>> [type(event).__name__ for event in events if "Part" in type(event).__name__]
+    ['PartStarted', 'PartEnded', 'PartStarted', 'PartEnded']
+    >>> scanner.calls
+    1
+
     tools: those that were offered, in any dialect's shape. With none, everything is text; None accepts every name.
     formats: `auto`, a format's name, or several. model: the model's name, whose profile adds formats to `auto`.
     stream: the formats whose arguments are emitted as they come; the others' arguments are emitted with the complete call.
     seed: makes the ids of the calls differ from those of other scanners.
 
     Raises:
-        ConfigError: `formats` or `stream` has an unknown name.
+        ConfigError: `formats` or `stream` has an unknown name, or `tools` is no list of tools.
     """
 
     def __init__(
@@ -273,7 +303,7 @@ class TextScanner:
         seed: str = "",
         registry: PatternRegistry | None = None,
     ) -> None:
-        offers = Offers(tools)
+        offers = _offers(tools)
         patterns = choose_patterns(formats, model, registry, stream=stream) if offers else ()
         self._finder = Finder(openers_of(patterns, offers), offers)
         self._writer = FindingWriter(count().__next__, offers, CallIds(seed))
@@ -298,8 +328,10 @@ class TextScanner:
         """Take a piece of the text.
 
         Raises:
+            ConfigError: `text` is not a string.
             LocalProtocolError: the text is already finished.
         """
+        _check_text(text)
         return tuple(self._writer.write(self._finder.feed(text)))
 
     def finish(self, reason: FinishReason = "stop") -> tuple[Event, ...]:

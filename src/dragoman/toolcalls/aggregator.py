@@ -47,6 +47,16 @@ class _Choice(Struct):
 class ToolCallAggregator:
     """One turn's tool calls, per choice.
 
+    >>> aggregator = ToolCallAggregator()
+    >>> for piece in ('{"city":', '"Oslo"}'):
+    ...     call = {"index": 0, "id": "call_1", "function": {"name": "weather", "arguments": piece}}
+    ...     result = aggregator.ingest_delta({"choices": [{"index": 0, "delta": {"tool_calls": [call]}}]})
+    >>> [(call.name, call.arguments, call.reason) for call in aggregator.snapshot()]
+    [('weather', '{"city":"Oslo"}', 'not_closed')]
+    >>> result = aggregator.ingest_delta({"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]})
+    >>> aggregator.snapshot()[0].executable
+    True
+
     context: facts about the request: its tools supply names that the payloads lack, `seed` makes minted ids differ from
         those of other aggregators, `choices=1` merges an answer that a server spreads over several choices.
     text_patterns: the registry of formats for calls written as text; the shared one by default.

@@ -33,6 +33,7 @@ from dragoman.core.fields import (
     need_text,
     own_fields,
     present,
+    quoted,
     read_bool,
     read_float,
     read_fragment,
@@ -378,3 +379,16 @@ def test_edit_means_what_it_says(
     assert json.loads(set_members(data, values)) == {
         key: value for key, value in wanted.items() if key not in changes or value is not None
     }
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (r'{"path": "C:\\new\n"}', r"""'{"path": "C:\\new\n"}'"""),
+        ("a\nb\x1b[1m", r"'a\nb\x1b[1m'"),
+        ("\u202e\ud83d", r"'\u202e\ud83d'"),
+        ("it's", '"it\'s"'),
+    ],
+)
+def test_quoted_text_escapes_controls_and_keeps_backslashes(text: str, shown: str) -> None:
+    assert quoted(text) == shown

@@ -166,7 +166,8 @@ def test_a_frame_beyond_the_limit_ends_the_search() -> None:
         (b"\xff\xfe{\x00", "UTF-16"),
         (b"\xfe\xff\x00{", "UTF-16"),
         (b"\x89PNG\x00\x00", "binary"),
-        (b"hello \x1b[1m", r"text that begins 'hello \\x1b[1m'"),
+        (b"hello \x1b[1m", r"text that begins 'hello \x1b[1m'"),
+        (rb"C:\new", r"text that begins 'C:\new'"),
         (b"h" * 99, "…"),
     ],
 )

@@ -126,6 +126,11 @@ def test_arguments_that_are_no_json_are_one_problem() -> None:
     assert [(c.executable, c.reason) for c in report.calls] == [(False, "invalid_json")]
 
 
+def test_arguments_in_a_problem_have_the_backslashes_that_were_sent() -> None:
+    report = report_of(chat(call(r'{"path":"C:\\new\n"', id_="a", name="f")))
+    assert r"""got '{"path":"C:\\new\n"'""" in report.problems[0].message
+
+
 def test_a_call_cut_by_the_token_limit_is_a_problem_with_advice() -> None:
     report = report_of(chat(call('{"x":', id_="a", name="f"), finish="length"))
     assert kinds(report) == ["unfinished_call"]

@@ -61,6 +61,11 @@ def test_number_of_formats_is_the_same_everywhere() -> None:
     )
     assert f"{len(patterns)} formats in all" in page("../README.md")
     assert f"in {len(patterns)} formats." in (textcalls.__doc__ or "")
+    project = Path(__file__).parents[3]
+    pages = [project / "README.md", project / "CHANGELOG.md", *(project / "docs").rglob("*.md")]
+    texts = [one.read_text(encoding="utf-8") for one in pages]
+    numbers = {int(number) for text in texts for number in re.findall(r"(\d+) formats\b", text)}
+    assert numbers == {len(patterns)}
 
 
 def test_every_limit_is_listed_with_its_default() -> None:

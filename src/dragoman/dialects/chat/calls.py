@@ -11,6 +11,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from dragoman._json import Raw, is_strict
+from dragoman.core.fields import quoted
 from dragoman.core.open_parts import OpenCall, Parts
 from dragoman.dialects.chat.call_numbers import CallName, CallNumbers
 from dragoman.dialects.chat.entries import CallEntry, merge_objects
@@ -235,7 +236,7 @@ class CallTrack:
         if entry.value is None and is_repeated:
             # Blanks, or the whole input again: some servers repeat everything in each delta.
             return
-        message = f"expected nothing more for call {call.call_id!r}, got {entry.text[:40]!r}"
+        message = f"expected nothing more for call {call.call_id!r}, got {quoted(entry.text[:40])}"
         self._parts.report("input_after_end", message)
         raise RemoteProtocolError(message)
 
