@@ -55,7 +55,7 @@ def test_every_command_of_the_readme_exists() -> None:
     assert [line.split()[0] for line in commands] == ["connect", "launch", "init"]
     assert main(commands[0].split()) == 0
     for line in commands[1:]:
-        with pytest.raises(SystemExit, match="^0$"):
+        with pytest.raises(SystemExit, match=r"^0$"):
             main([line.split()[0], "--help"])
     assert not re.search(
         r"^dragoman ", blocks, re.MULTILINE
