@@ -18,7 +18,7 @@ from dragoman.cli.run.keyboard import TypedLines
 from dragoman.cli.run.live_screen import LiveScreen
 from dragoman.cli.run.person import Person, approval_from, question_of
 from dragoman.engine.approval import Approval, Rule, Subject
-from dragoman.engine.builtin.gate import Consent
+from dragoman.engine.builtin.gate import Consent, Refused
 from dragoman.inspection.terminal_text import cells, exact
 from dragoman.model.parts import Call
 
@@ -119,6 +119,9 @@ def test_approval_is_a_word_of_the_persons(typed: str, means: Consent) -> None:
                 keys.stream.seek(0)
                 keys.stream.truncate()
                 keys.type(line if line == "\x04" else f"{line}\n")
+            if line in ("n", "no"):
+                await keys.until("no reason): ")
+                keys.type("\n")
             assert await asked == means
 
     asyncio.run(ask())
@@ -135,7 +138,9 @@ def test_what_was_typed_before_the_question_is_no_answer_to_it() -> None:
             asked = asyncio.create_task(_answer(keys))
             await keys.until("always shell: ")
             keys.type("n\n")
-            assert await asked is False
+            await keys.until("no reason): ")
+            keys.type("too early\n")
+            assert await asked == Refused("too early")
 
     asyncio.run(ask())
 
@@ -283,6 +288,9 @@ def test_long_question_can_be_refused_on_any_page(typed: str, means: Consent) ->
             asked = asyncio.ensure_future(approval_from(keys.person)(approval("x\n" * 100)))
             await keys.until("page 1 of 5")
             keys.type(typed if typed == "\x04" else f"{typed}\n")
+            if typed == "n":
+                await keys.until("no reason): ")
+                keys.type("\n")
             assert await asked is means
 
     asyncio.run(ask())
@@ -304,6 +312,8 @@ def test_what_always_means_is_said(subjects: list[Subject], words: str) -> None:
             answer = asyncio.ensure_future(approval_from(keys.person)(asked))
             await keys.until(words)
             keys.type("n\n")
+            await keys.until("no reason): ")
+            keys.type("\n")
             assert await answer is False
 
     asyncio.run(ask())
