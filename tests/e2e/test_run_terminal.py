@@ -327,7 +327,9 @@ def test_approval_shows_the_whole_content_of_a_file_before_it_is_written(tmp_pat
         in_terminal(tmp_path, "do it", *options(upstream)) as running,
     ):
         pages = 0
-        while not running.until(r"2004h.*(page \d+ of \d+.*|\[y\]es.*):").rstrip().endswith("write:"):
+        while (
+            not running.until(r"2004h.*(page \d+ of \d+.*|\[y\]es.*):").rstrip().endswith("write:")
+        ):
             pages += 1
             running.type("\n")
         running.type("y\n")

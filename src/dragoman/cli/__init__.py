@@ -20,6 +20,7 @@ from dragoman.cli.connect import configure as configure_connect
 from dragoman.cli.inspect import configure as configure_inspect
 from dragoman.cli.options import Options
 from dragoman.cli.run import configure as configure_run
+from dragoman.cli.run import run_agent
 from dragoman.cli.screen import BROKEN_PIPE, CANNOT_WORK, INTERRUPTED, complain, discard_output
 from dragoman.cli.serve import configure as configure_serve
 from dragoman.cli.trust import configure as configure_trust
@@ -46,14 +47,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] == "dragoman":
             raise
-        extra = "engine" if error.name.partition(".")[0] in ("jsonschema", "mcp") else "server"
-        complain([f"the gateway needs {error.name}: pip install 'dragoman[{extra}]'"])
+        complain([_missing(error.name, options)])
         return CANNOT_WORK
     except OSError as error:
         discard_output()
         complain([f"the output cannot be written: {error.strerror or error}"])
         return CANNOT_WORK
     return code
+
+
+def _missing(module: str, options: Options) -> str:
+    name = module.partition(".")[0]
+    if options.run is run_agent:
+        return f"dragoman run needs {name}: pip install 'dragoman[cli]'"
+    extra = "engine" if name in ("jsonschema", "mcp") else "server"
+    return f"the gateway needs {name}: pip install 'dragoman[{extra}]'"
 
 
 def _make_parser() -> argparse.ArgumentParser:
