@@ -8,7 +8,7 @@ import pytest
 from dragoman.testing import ReceivedRequest, ScriptedUpstream
 from pty_command import answer, call, in_terminal, messages
 
-PROMPT = "2004h.*>\r?\x1b"
+PROMPT = "2004h.*m>"
 APPROVAL = r"2004h.*\[y\]es.*:"
 
 

@@ -28,7 +28,7 @@ from pty_command import (
 )
 from vendor_wire import Answer, Said, stream
 
-PROMPT = "2004h.*>\r?\x1b"  # the editor writes no space at the end of a line
+PROMPT = "2004h.*m>"  # the editor writes no space at the end of a line
 SPINNER = "[⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏]"
 
 

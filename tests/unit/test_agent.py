@@ -299,7 +299,7 @@ def test_stream_that_is_left_ends_the_run() -> None:
             async with aclosing(agent.stream("What is the weather in Oslo?")) as events:
                 async for _ in events:
                     break
-            assert [turn.role for turn in agent.turns][0] == "user"
+            assert agent.turns[0].role == "user"
             assert (await agent.ask("Say marker-2.")).text
 
     asyncio.run(ask())

@@ -119,7 +119,6 @@ class LineEditor:
             multiline=True,
             prompt_continuation="  ",
             key_bindings=self._question_keys(),
-            bottom_toolbar=lambda: self._hint or None,
             enable_suspend=True,
             input=self._input,
             output=output,
@@ -136,6 +135,7 @@ class LineEditor:
         with self._ahead.paused():
             self._ahead.add(await until_silent(self._descriptor))
             clear_typeahead(self._input)
+            self._hint = ""
             return await self._prompt(self._answers, prompt, "")
 
     async def read_question(self, prompt: str) -> str | None:
@@ -153,7 +153,10 @@ class LineEditor:
     async def _prompt(self, session: "PromptSession[str]", prompt: str, default: str) -> str | None:
         try:
             return await session.prompt_async(
-                prompt, default=default, set_exception_handler=False, handle_sigint=False
+                lambda: f"{self._hint}\n{prompt}" if self._hint else prompt,
+                default=default,
+                set_exception_handler=False,
+                handle_sigint=False,
             )
         except EOFError:
             return None
