@@ -12,8 +12,11 @@
 Without arguments `open_model` finds the upstream as `dragoman serve` does: in dragoman.toml, by OPENAI_API_KEY and its
 like, else the rehearsal, which needs no key. The `Engine` runs the tools and asks again; an `Agent` keeps the conversation for
 it. Programs that need more use the engine itself.
+
+`ask` returns an answer or raises `RunFailed`. `stream` yields the events of a run as they happen; the last one is `RunEnded`.
 """
 
+import asyncio
 import os
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
@@ -25,12 +28,12 @@ from msgspec import Struct, structs
 from dragoman.config.check import complete
 from dragoman.config.read import load_settings
 from dragoman.config.settings import Settings, UpstreamKind, UpstreamSettings
-from dragoman.engine.events import EngineEvent, RunEnded
+from dragoman.engine.events import EngineEvent, RunEnd, RunEnded
 from dragoman.engine.function_tool import tool
 from dragoman.engine.run import Engine, Model, Observer
 from dragoman.engine.settings import EngineSettings
 from dragoman.engine.tools import Tool, ToolSource
-from dragoman.errors import ConfigError, ToolError
+from dragoman.errors import ConfigError, GatewayError, ToolError
 from dragoman.gateway import route
 from dragoman.gateway.attempt import AttemptObserver, UpstreamModel
 from dragoman.gateway.route import Upstreams
@@ -51,6 +54,7 @@ __all__ = (
     "Observer",
     "Reply",
     "RunEnded",
+    "RunFailed",
     "Settings",
     "Tool",
     "ToolError",
@@ -68,10 +72,34 @@ class Reply(Struct, frozen=True):
     text: str
     ended: RunEnded
 
+
+_REASONS: dict[RunEnd, str] = {
+    "handed_over": "the model called a tool that is not run here",
+    "max_turns": "the limit of turns is reached",
+    "max_tokens": "the limit of tokens is reached",
+    "max_time": "the limit of time is reached",
+    "no_progress": "the same call was repeated without progress",
+    "cancelled": "it was interrupted",
+    "failed": "the model or its upstream failed",
+}
+
+
+class RunFailed(GatewayError):
+    """The model did not answer: a failure, a limit or an interruption. The conversation can be continued with `ask`.
+
+    reply: what there is of the answer; `reply.ended` has the conversation so far and the upstream's error.
+    """
+
+    def __init__(self, reply: Reply) -> None:
+        ended = reply.ended
+        why = "" if ended.error is None else f": {ended.error.message}"
+        super().__init__(f"the model did not answer: {_REASONS.get(ended.reason, '')}{why}")
+        self.reply = reply
+        self.kind = "server" if ended.error is None else ended.error.kind
+
     @property
-    def is_answered(self) -> bool:
-        """Whether the model answered; false after a limit, an error or an interruption."""
-        return self.ended.reason == "answered"
+    def reason(self) -> RunEnd:
+        return self.reply.ended.reason
 
 
 class Agent:
@@ -79,6 +107,8 @@ class Agent:
 
     observer: awaited with every event, in order; see `engine.events`.
     turns: a conversation to continue, such as the `turns` of another agent.
+
+    `model_name` is the name of the model to ask from now on; None: the one that `open_model` named.
     """
 
     def __init__(
@@ -91,6 +121,10 @@ class Agent:
         observer: Observer | None = None,
         turns: Sequence[Turn] = (),
     ) -> None:
+        self._model = model
+        self._tools = tuple(tools)
+        self._settings = settings
+        self._observer = observer
         self._engine = Engine(model, tools, settings=settings, observer=observer)
         self._head = (
             (Turn(role="system", parts=(Text(text=instructions),), head=True),)
@@ -98,6 +132,7 @@ class Agent:
             else ()
         )
         self._turns = tuple(turns)
+        self.model_name: str | None = None
         self._is_asking = False
 
     @property
@@ -109,27 +144,92 @@ class Agent:
         """Ask the model, run the tools that it calls, and return its answer. After a cancellation `turns` can be continued.
 
         Raises:
+            RunFailed: the model did not answer: it failed, a limit was reached, or `interrupt` was called.
             RuntimeError: the previous question is not answered yet.
         """
+        ended = await self._run(self._engine, question)
+        reply = Reply(_last_words(ended.turns), ended)
+        if ended.reason != "answered":
+            raise RunFailed(reply)
+        return reply
+
+    async def stream(self, question: str | Turn) -> AsyncGenerator[EngineEvent]:
+        """Ask the model and yield every event when it happens. The last is `RunEnded`, which says how the run ended.
+
+        The run waits for the reader. Leaving the loop ends the run; to be sure that it has ended, close the generator
+        (`contextlib.aclosing`).
+
+        Raises:
+            RuntimeError: the previous question is not answered yet.
+        """
+        events: asyncio.Queue[EngineEvent | None] = asyncio.Queue()
+        observer = self._observer
+
+        async def observe(event: EngineEvent) -> None:
+            if observer is not None:
+                await observer(event)
+            events.put_nowait(event)
+            await events.join()
+
+        engine = Engine(self._model, self._tools, settings=self._settings, observer=observe)
+        running = asyncio.create_task(self._run(engine, question))
+        running.add_done_callback(lambda _: events.put_nowait(None))
+        try:
+            while (event := await events.get()) is not None:
+                yield event
+                events.task_done()
+            await running  # raises what the observer or the engine raised
+        finally:
+            running.cancel()
+            await asyncio.wait((running,))
+
+    async def compact(self) -> bool:
+        """Let the model summarise the older part of the conversation, and continue with the summary. Returns whether it did:
+        a short conversation, or one whose summary failed, stays as it is.
+
+        Raises:
+            RuntimeError: the previous question is not answered yet.
+        """
+        self._check_idle()
+        self._is_asking = True
+        try:
+            is_compacted = await self._engine.compact(self._request(self._turns))
+            if is_compacted:
+                self._turns = _without_head(self._engine.turns)
+            return is_compacted
+        finally:
+            self._is_asking = False
+
+    def _check_idle(self) -> None:
         if self._is_asking:
             raise RuntimeError(
                 "expected one question at a time, the previous one is not answered yet"
             )
+
+    def _request(self, turns: Sequence[Turn]) -> Request:
+        return Request(
+            model=self.model_name or "",
+            turns=(*self._head, *turns),
+            stream=True,
+            include_usage=True,
+        )
+
+    async def _run(self, engine: Engine, question: str | Turn) -> RunEnded:
+        self._check_idle()
         if isinstance(question, str):
             question = Turn(role="user", parts=(Text(text=question),))
         asked = (*self._turns, question)
         self._is_asking = True
+        usual, self._engine = self._engine, engine
         try:
-            ended = await self._engine.run(
-                Request(turns=(*self._head, *asked), stream=True, include_usage=True)
-            )
-            return Reply(_last_words(ended.turns), ended)
+            return await engine.run(self._request(asked))
         finally:
-            self._turns = _without_head(self._engine.turns) or asked
+            self._turns = _without_head(engine.turns) or asked
+            self._engine = usual
             self._is_asking = False
 
     def interrupt(self) -> None:
-        """Interrupt the current answer: tools are stopped, and `ask` returns. Without a current answer it does nothing."""
+        """Interrupt the current answer: tools are stopped, and `ask` raises `RunFailed`. Without a current answer it does nothing."""
         self._engine.interrupt()
 
 

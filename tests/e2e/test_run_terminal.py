@@ -28,6 +28,7 @@ from pty_command import (
 )
 from vendor_wire import Answer, Said, stream
 
+PROMPT = "2004h.*m>"  # the editor writes no space at the end of a line
 SPINNER = "[⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏]"
 
 
@@ -172,20 +173,20 @@ def test_questions_one_after_the_other_until_ctrl_d(tmp_path: Path, gate: thread
         ScriptedUpstream.in_thread(script) as upstream,
         in_terminal(tmp_path, *options(upstream)) as running,
     ):
-        running.until("> ")
+        running.until(PROMPT)
         running.type("one\n")
         running.until(r"First\.")
-        running.until("> ")
+        running.until(PROMPT)
         running.type("two\n")
         running.until("Half of")
         running.press_ctrl_c()
         running.until("interrupted")
-        running.until("> ")
+        running.until(PROMPT)
         running.press_ctrl_c()
         running.until("Ctrl-C again quits")
         running.type("three\n")
         running.until(r"Third\.")
-        running.until("> ")
+        running.until(PROMPT)
         running.press_ctrl_d()
         assert running.wait() == 0
     assert user_words(upstream.requests[2]) == ["one", "two", "three"]
@@ -193,7 +194,7 @@ def test_questions_one_after_the_other_until_ctrl_d(tmp_path: Path, gate: thread
 
 def test_ctrl_c_twice_where_nothing_runs_quits(tmp_path: Path) -> None:
     with in_terminal(tmp_path) as running:
-        running.until("> ")
+        running.until(PROMPT)
         running.press_ctrl_c()
         running.until("Ctrl-C again quits")
         running.press_ctrl_c()
@@ -212,8 +213,11 @@ def test_writing_is_asked_for(tmp_path: Path, typed: str, is_written: bool, sign
     ):
         for line in typed.splitlines(keepends=True):
             running.until(r"new\.txt")
-            running.until(r"\[y\]es.*: ")
+            running.until(r"2004h.*\[y\]es.*:")
             running.type(line)
+        if typed == "n\n":
+            running.until("why not")
+            running.type("\n")
         assert running.wait() == 0
         assert f"{sign} write new.txt" in running.screen
     assert (tmp_path / "new.txt").exists() is is_written
@@ -231,10 +235,10 @@ def test_tool_that_is_always_allowed_is_asked_for_once(tmp_path: Path) -> None:
         ScriptedUpstream.in_thread(script) as upstream,
         in_terminal(tmp_path, "do it", *options(upstream)) as running,
     ):
-        running.until(r"\[y\]es.*: ")
+        running.until(r"2004h.*\[y\]es.*:")
         running.type("t\n")
         assert running.wait() == 0
-        assert running.raw.count("[y]es") == 1
+        assert running.screen.count("[y]es") == 1
     assert (tmp_path / "two").exists()
 
 
@@ -244,7 +248,7 @@ def test_ctrl_c_where_approval_is_asked_for_interrupts(tmp_path: Path) -> None:
         ScriptedUpstream.in_thread(script) as upstream,
         in_terminal(tmp_path, "do it", *options(upstream)) as running,
     ):
-        running.until(r"\[y\]es.*: ")
+        running.until(r"2004h.*\[y\]es.*:")
         running.press_ctrl_c()
         assert running.wait() == 130
     assert not (tmp_path / "done").exists()
@@ -291,17 +295,19 @@ def test_approval_shows_every_character_of_a_long_and_hostile_command(tmp_path: 
         ScriptedUpstream.in_thread(script) as upstream,
         in_terminal(tmp_path, "do it", *options(upstream)) as running,
     ):
-        running.until(r"page 1 of \d+.*: ")
+        running.until(r"2004h.*page 1 of \d+.*:")
         assert "allow it?" not in running.raw
         running.type("y\n")
-        running.until(r"page 1 of \d+.*: ")
+        running.until(r"2004h.*page 1 of \d+.*:")
         assert "allow it?" not in running.raw  # yes is no answer before the end was seen
         running.type("\n")
-        running.until(r"page 2 of \d+.*: ")
+        running.until(r"2004h.*page 2 of \d+.*:")
         running.type("r\n")
-        running.until(r"\[y\]es.*: ")
+        running.until(r"2004h.*\[y\]es.*:")
         screen = running.screen
         running.type("n\n")
+        running.until("why not")
+        running.type("\n")
         assert running.wait() == 0
     assert screen.count("; touch hidden\\r\\x1b[2K\\x1b[1A#") >= 30
     assert screen.count("\\u202etxt.\\u200bgood") >= 30
@@ -321,7 +327,9 @@ def test_approval_shows_the_whole_content_of_a_file_before_it_is_written(tmp_pat
         in_terminal(tmp_path, "do it", *options(upstream)) as running,
     ):
         pages = 0
-        while not running.until(r"(page \d+ of \d+.*|\[y\]es.*): ").rstrip().endswith("write:"):
+        while (
+            not running.until(r"2004h.*(page \d+ of \d+.*|\[y\]es.*):").rstrip().endswith("write:")
+        ):
             pages += 1
             running.type("\n")
         running.type("y\n")
@@ -355,12 +363,12 @@ def test_question_of_an_mcp_server_is_asked_field_by_field_and_answered(tmp_path
         running.until("Who is it for")
         running.until("answer it")
         running.type("y\n")
-        running.until(r"name \[Ada\]: ")
+        running.until(r"name \[Ada\]:")
         running.type("\n")
-        running.until(r"sure \(yes or no\): ")
+        running.until(r"2004h.*sure \(yes or no\):")
         running.type("perhaps\n")
         running.until("expected yes or no, got 'perhaps'")
-        running.until(r"sure \(yes or no\): ")
+        running.until(r"2004h.*sure \(yes or no\):")
         running.type("y\n")
         running.until("send it")
         running.type("y\n")

@@ -144,6 +144,23 @@ class InTerminal:
     def type(self, text: str) -> None:
         os.write(self._terminal, text.encode())
 
+    def paste(self, text: str) -> None:
+        """Paste as a terminal does that marks pastes; read meanwhile what is shown, as a terminal does."""
+        rest = f"\x1b[200~{text}\x1b[201~".encode()
+        os.set_blocking(self._terminal, False)
+        try:
+            deadline = time.monotonic() + PATIENCE
+            while rest:
+                assert time.monotonic() < deadline, "the paste was not taken"
+                with suppress(BlockingIOError):
+                    rest = rest[os.write(self._terminal, rest[:1024]) :]
+                self._read(time.monotonic())
+        finally:
+            os.set_blocking(self._terminal, True)
+
+    def resize(self, columns: int, rows: int = 24) -> None:
+        fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
     def press_ctrl_c(self) -> None:
         self.type("\x03")
 

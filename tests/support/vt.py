@@ -4,11 +4,16 @@ import re
 
 __all__ = ("Terminal",)
 
-_TOKEN = re.compile(r"\x1b\[(\d*(?:;\d+)*)([A-Za-z])|\r|\n|.", re.DOTALL)
+_TOKEN = re.compile(r"\x1b\[(\??\d*(?:;\d+)*)( ?[A-Za-z])|\r|\n|\x08|.", re.DOTALL)
+
+
+EDITOR_MODES = ("?1", "?7", "?12", "?25", "?2004", "0")
+"""Modes that a line editor sets: keys, wrapping, the cursor's look, bracketed paste."""
 
 
 class Terminal:
-    """Knows line ends, wrapping, `CSI n A` (up), `CSI J` (erase below) and colours, which it leaves out.
+    """Knows line ends, wrapping, movements of the cursor, `CSI J` (erase below), `CSI K` (erase the rest of the line), modes and
+    colours, which it leaves out.
 
     feeds_return: a line feed goes to the first column, as terminals have it for programs.
     """
@@ -26,6 +31,8 @@ class Terminal:
                 self._obey(found[2], found[1])
             elif found[0] == "\r":
                 self._column = 0
+            elif found[0] == "\b":
+                self._column = max(self._column - 1, 0)
             elif found[0] == "\n":
                 self._line_feed()
             else:
@@ -49,7 +56,20 @@ class Terminal:
             case "J":
                 del self._rows[self._row + 1 :]
                 del self._rows[self._row][self._column :]
+            case "B":
+                for _ in range(int(arguments or 1)):
+                    self._row += 1
+                    if self._row == len(self._rows):
+                        self._rows.append([])
+            case "C":
+                self._column = min(self._column + int(arguments or 1), self._width - 1)
+            case "D":
+                self._column = max(self._column - int(arguments or 1), 0)
+            case "K":
+                del self._rows[self._row][self._column :]
             case "m":
+                pass
+            case "h" | "l" | " q" if arguments in EDITOR_MODES:
                 pass
             case _:
                 raise AssertionError(f"unknown escape sequence CSI {arguments} {command}")

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,6 +12,8 @@ from dragoman.agent import (
     Agent,
     EngineEvent,
     EngineSettings,
+    RunEnded,
+    RunFailed,
     Settings,
     UpstreamSettings,
     default_model,
@@ -50,7 +53,6 @@ def test_two_lines_give_a_running_agent_without_a_key() -> None:
     async def ask() -> None:
         async with open_model(settings=REHEARSAL) as model:
             reply = await Agent(model, [weather]).ask("What is the weather in Oslo?")
-        assert reply.is_answered
         assert reply.text == "weather returned: 21 degrees in Oslo"
 
     asyncio.run(ask())
@@ -166,12 +168,9 @@ def test_interruption_ends_the_answer_and_leaves_a_conversation_to_go_on_with() 
             with pytest.raises(RuntimeError, match="one question at a time"):
                 await agent.ask("two")
             agent.interrupt()
-            reply = await asyncio.wait_for(asking, 5)
-            assert (reply.ended.reason, reply.is_answered, ended) == (
-                "cancelled",
-                False,
-                ["stopped"],
-            )
+            with pytest.raises(RunFailed, match="interrupted") as failed:
+                await asyncio.wait_for(asking, 5)
+            assert (failed.value.reason, ended) == ("cancelled", ["stopped"])
             assert (await agent.ask("two")).text == "Going on."
         roles = [role for role, _ in messages(upstream.requests[1])]
         assert roles == ["user", "assistant", "tool", "user"]
@@ -209,8 +208,10 @@ def test_observer_hears_of_everything_and_settings_bound_it() -> None:
         async with open_model(settings=REHEARSAL) as model:
             settings = EngineSettings(max_turns=1)
             agent = Agent(model, [weather], settings=settings, observer=hear)
-            reply = await agent.ask("What is the weather in Oslo?")
-        assert reply.ended.reason == "max_turns"
+            with pytest.raises(RunFailed, match="limit of turns") as failed:
+                await agent.ask("What is the weather in Oslo?")
+        assert failed.value.reason == "max_turns"
+        assert failed.value.reply.ended.turns == agent.turns
 
     asyncio.run(ask())
     names = {type(event).__name__ for event in heard}
@@ -257,3 +258,61 @@ def test_limits_that_come_as_headers_are_reported() -> None:
         ("requests", 42, 100)
     ]
     assert second.limits is None
+
+
+def test_failure_of_the_upstream_raises_with_its_reason_and_the_conversation_goes_on() -> None:
+    async def ask() -> None:
+        refused = ScriptedReply(status=401, chunks=[b'{"error": {"message": "bad key"}}'])
+        async with (
+            ScriptedUpstream([refused, said("Fine.")]) as upstream,
+            open_model("m", base_url=f"{upstream.url}/v1") as model,
+        ):
+            agent = Agent(model)
+            with pytest.raises(RunFailed, match="bad key") as failed:
+                await agent.ask("one")
+            assert (failed.value.reason, failed.value.kind) == ("failed", "authentication")
+            assert [turn.role for turn in agent.turns] == ["user"]
+            assert (await agent.ask("two")).text == "Fine."
+
+    asyncio.run(ask())
+
+
+def test_stream_yields_the_events_and_the_conversation_goes_on() -> None:
+    async def ask() -> None:
+        async with open_model(settings=REHEARSAL) as model:
+            agent = Agent(model, [weather])
+            events = [event async for event in agent.stream("What is the weather in Oslo?")]
+            assert isinstance(events[-1], RunEnded)
+            assert events[-1].reason == "answered"
+            names = [type(event).__name__ for event in events]
+            assert {"TurnStarted", "CallStarted", "CallSettled"} <= set(names)
+            assert agent.turns == events[-1].turns
+            assert (await agent.ask("Say marker-2.")).text
+
+    asyncio.run(ask())
+
+
+def test_stream_that_is_left_ends_the_run() -> None:
+    async def ask() -> None:
+        async with open_model(settings=REHEARSAL) as model:
+            agent = Agent(model, [weather])
+            async with aclosing(agent.stream("What is the weather in Oslo?")) as events:
+                async for _ in events:
+                    break
+            assert agent.turns[0].role == "user"
+            assert (await agent.ask("Say marker-2.")).text
+
+    asyncio.run(ask())
+
+
+def test_stream_raises_what_its_observer_raised() -> None:
+    async def fail(event: EngineEvent) -> None:
+        raise ValueError(type(event).__name__)
+
+    async def ask() -> None:
+        async with open_model(settings=REHEARSAL) as model:
+            async for _ in Agent(model, observer=fail).stream("Hello"):
+                pass
+
+    with pytest.raises(ValueError, match="TurnStarted"):
+        asyncio.run(ask())

@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _missing(command: str, module: str) -> str:
     """What to install for a command that needs a module which is not there."""
-    extra = "engine" if module in ("jsonschema", "mcp") else "server"
+    extra = "engine" if module in ("jsonschema", "mcp") else "cli" if command == "run" else "server"
     names = [module]
     for requirement in requires("dragoman") or ():
         name, _, condition = requirement.partition(";")

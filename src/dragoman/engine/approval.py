@@ -178,8 +178,19 @@ class Policy(Struct, frozen=True, kw_only=True):
         return tuple(rule for rule in rules if not any(map(rule.names, names)))
 
 
+class FileChange(Struct, frozen=True):
+    """What a call would do to one file: its text before and after. None: there is no file."""
+
+    path: str
+    before: str | None
+    after: str | None
+
+
 class Approval(Struct, frozen=True, kw_only=True):
-    """A call that needs approval. `unseen` and `may_be_denied` are those of the judgement."""
+    """A call that needs approval. `unseen` and `may_be_denied` are those of the judgement.
+
+    changes: everything that the call would do to files, as they are now; empty if that cannot be known.
+    """
 
     tool: str
     call: Call
@@ -187,3 +198,4 @@ class Approval(Struct, frozen=True, kw_only=True):
     rule: Rule | None = None
     unseen: str = ""
     may_be_denied: bool = False
+    changes: tuple[FileChange, ...] = ()

@@ -14,10 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
+from dragoman.cli.run.keyboard import TypedLines
 from dragoman.cli.run.live_screen import LiveScreen
-from dragoman.cli.run.person import Person, TypedLines, approval_from, question_of
+from dragoman.cli.run.person import Person, approval_from, question_of
 from dragoman.engine.approval import Approval, Rule, Subject
-from dragoman.engine.builtin.gate import Consent
+from dragoman.engine.builtin.gate import Consent, Refused
 from dragoman.inspection.terminal_text import cells, exact
 from dragoman.model.parts import Call
 
@@ -27,9 +28,9 @@ class Keyboard:
 
     def __init__(self, ours: int, theirs: int) -> None:
         self.ours = ours
-        self.lines = TypedLines(theirs)
         self.stream = io.StringIO()
         self.screen = LiveScreen(self.stream, is_live=False, has_colours=False, clock=lambda: 0.0)
+        self.lines = TypedLines(theirs, self.screen.prompt)
         self.person = Person(self.screen, self.lines)
 
     def type(self, text: str) -> None:
@@ -61,20 +62,26 @@ def approval(source: str, rule: Rule | None = None) -> Approval:
 def test_lines_are_read_one_by_one_or_as_they_were_pasted() -> None:
     async def read() -> None:
         async with keyboard() as keys, asyncio.timeout(5):
-            keys.type("one\ntwo\n")
-            assert await keys.lines.read() == "one"
-            assert await keys.lines.read() == "two"
+            keys.type("typed before\n")
+            reading = asyncio.create_task(keys.lines.read("first: "))
+            await keys.until("first: ")
+            keys.type("onne\x7f\x7fe\n")
+            assert await reading == "one"
+            reading = asyncio.create_task(keys.lines.read_question("second: "))
+            await keys.until("second: ")
             keys.type("a list:\n- one\n- tw")
-            reading = asyncio.create_task(keys.lines.read(pasted=True))
-            await asyncio.sleep(0)
             keys.type("o\n")
             assert await reading == "a list:\n- one\n- two"
-            keys.type("\x04")
-            assert await keys.lines.read() is None
-            keys.type("half\x04")
-            reading = asyncio.create_task(keys.lines.read())
-            keys.type("\x04")
-            assert await reading == "half"
+            reading = asyncio.create_task(keys.lines.read_question("third: "))
+            await keys.until("third: ")
+            keys.type("on two\\\n")
+            keys.type("lines\n")
+            assert await reading in ("on two\nlines", "on two\\\nlines")
+            for typed, means in (("\x04", None), ("half\x04", "half")):
+                reading = asyncio.create_task(keys.lines.read(f"{typed!r}: "))
+                await keys.until(f"{typed!r}: ")
+                keys.type(typed)
+                assert await reading == means
 
     asyncio.run(read())
 
@@ -82,7 +89,7 @@ def test_lines_are_read_one_by_one_or_as_they_were_pasted() -> None:
 def test_terminal_that_is_gone_is_the_end() -> None:
     async def read() -> None:
         async with keyboard() as keys, asyncio.timeout(5):
-            reading = asyncio.create_task(keys.lines.read())
+            reading = asyncio.create_task(keys.lines.read(""))
             await asyncio.sleep(0)
             os.close(keys.ours)
             assert await reading is None
@@ -97,6 +104,7 @@ def test_terminal_that_is_gone_is_the_end() -> None:
         ("YES ", True),
         ("n", False),
         ("a", "always"),
+        ("v", "never"),
         ("t", "tool"),
         ("\x04", False),
         ("what?\nno", False),
@@ -111,6 +119,9 @@ def test_approval_is_a_word_of_the_persons(typed: str, means: Consent) -> None:
                 keys.stream.seek(0)
                 keys.stream.truncate()
                 keys.type(line if line == "\x04" else f"{line}\n")
+            if line in ("n", "no"):
+                await keys.until("no reason): ")
+                keys.type("\n")
             assert await asked == means
 
     asyncio.run(ask())
@@ -127,7 +138,9 @@ def test_what_was_typed_before_the_question_is_no_answer_to_it() -> None:
             asked = asyncio.create_task(_answer(keys))
             await keys.until("always shell: ")
             keys.type("n\n")
-            assert await asked is False
+            await keys.until("no reason): ")
+            keys.type("too early\n")
+            assert await asked == Refused("too early")
 
     asyncio.run(ask())
 
@@ -275,6 +288,9 @@ def test_long_question_can_be_refused_on_any_page(typed: str, means: Consent) ->
             asked = asyncio.ensure_future(approval_from(keys.person)(approval("x\n" * 100)))
             await keys.until("page 1 of 5")
             keys.type(typed if typed == "\x04" else f"{typed}\n")
+            if typed == "n":
+                await keys.until("no reason): ")
+                keys.type("\n")
             assert await asked is means
 
     asyncio.run(ask())
@@ -296,6 +312,8 @@ def test_what_always_means_is_said(subjects: list[Subject], words: str) -> None:
             answer = asyncio.ensure_future(approval_from(keys.person)(asked))
             await keys.until(words)
             keys.type("n\n")
+            await keys.until("no reason): ")
+            keys.type("\n")
             assert await answer is False
 
     asyncio.run(ask())

@@ -4,7 +4,9 @@ start.py          makes a conversation from the options
 conversation.py   questions, answers, interruptions, exit codes
 sessions.py       conversations as files
 signals.py        Ctrl-C
-person.py         the person's input, approvals and answers to questions
+person.py         the person's questions, approvals and answers
+keyboard.py       what is typed; editor.py: the line editor
+slash_commands.py commands instead of questions
 display.py        shows a run to a person or a program, on live_screen.py
 tools.py          the tools of the agent
 
@@ -37,7 +39,7 @@ exit codes:
     _add_model_options(parser)
     _add_tool_options(parser)
     _add_session_options(parser)
-    parser.set_defaults(run=_run)
+    parser.set_defaults(run=run_agent)
 
 
 def _add_model_options(parser: argparse.ArgumentParser) -> None:
@@ -110,7 +112,7 @@ def _add_session_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--quiet", action="store_true", help="print only the text of the model")
 
 
-def _run(options: Options) -> int:
+def run_agent(options: Options) -> int:
     from dragoman.cli.run.start import start  # noqa: PLC0415 - needs the gateway's dependencies
 
     return start(options)

@@ -9,19 +9,22 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 
 from msgspec import structs
 
-from dragoman.agent import Agent
-from dragoman.cli.run.display import Watcher
+from dragoman.agent import Agent, RunFailed
+from dragoman.cli.run.display import Display, Watcher
 from dragoman.cli.run.live_screen import TICK_SECONDS
 from dragoman.cli.run.person import Person
 from dragoman.cli.run.sessions import Session, Sessions
 from dragoman.cli.run.signals import Signals
+from dragoman.cli.run.slash_commands import COMMANDS, SlashCommand, read_line
 from dragoman.cli.screen import CLEAN, INTERRUPTED, PROBLEMS
 from dragoman.core.usage import add_usage
 from dragoman.engine.events import EngineEvent, TurnEnded
+from dragoman.errors import ConfigError
 from dragoman.model.outcome import FinishReason, Usage
 
 LIMITED = 3
@@ -46,7 +49,8 @@ _TITLE = 80
 class TerminalConversation:
     """One conversation with a person, or with a script. `session`: its newest state.
 
-    make_agent: makes the agent for an `observer`.
+    make_agent: makes the agent for an `observer`, and for `turns` other than those of the session.
+    tool_names: returns the names of the tools that there are now.
     """
 
     def __init__(
@@ -56,8 +60,11 @@ class TerminalConversation:
         sessions: Sessions,
         session: Session,
         signals: Signals,
+        tool_names: Callable[[], Sequence[str]],
     ) -> None:
         self.session = session
+        self._make_agent = make_agent
+        self._tool_names = tool_names
         self._agent = make_agent(observer=self._observe)
         self._watcher = watcher
         self._sessions = sessions
@@ -79,6 +86,8 @@ class TerminalConversation:
         ticking = asyncio.create_task(self._tick())
         try:
             reply = await self._agent.ask(question)
+        except RunFailed as error:
+            reply = error.reply
         except BaseException:
             self._save(None)
             raise
@@ -86,7 +95,7 @@ class TerminalConversation:
             ticking.cancel()
             signals.on_interrupt = None
         self._save(reply.ended.total)
-        cut = _CUT.get(self._finish or "stop") if reply.is_answered else None
+        cut = _CUT.get(self._finish or "stop") if reply.ended.reason == "answered" else None
         if cut is not None:
             self._watcher.note(cut, "bad")
         self._watcher.end(reply.ended, self.session.id)
@@ -99,9 +108,93 @@ class TerminalConversation:
             question = await person.next_question()
             if question is None:
                 return CLEAN
-            if question.strip():
-                await self.answer(question)
-                self._signals.reset()
+            said = read_line(question)
+            if isinstance(said, SlashCommand):
+                if said.name == "/quit":
+                    return CLEAN
+                await self._obey(said)
+            elif said.strip():
+                await self.answer(said)
+            self._signals.reset()
+
+    async def _obey(self, command: SlashCommand) -> None:
+        match command.name:
+            case "/help":
+                self._list(f"{name:<9} {what}" for name, what in COMMANDS.items())
+                self._list(("A question that begins with a slash: write two slashes.",))
+            case "/tools":
+                self._list(self._tool_names())
+            case "/model":
+                self._change_model(command.argument)
+            case "/resume":
+                self._resume(command.argument)
+            case "/compact":
+                await self._compact()
+            case "/expand":
+                self._expand(command.argument)
+            case _:
+                self._watcher.note(
+                    f"unknown command {command.name}: /help lists them; two slashes begin a question",
+                    "bad",
+                )
+
+    def _list(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self._watcher.note(line, "plain")
+
+    def _change_model(self, name: str) -> None:
+        if name:
+            self._agent.model_name = name
+            self.session = structs.replace(self.session, model=name)
+        self._list((f"the model is {self.session.model}",))
+
+    def _resume(self, session_id: str) -> None:
+        root = Path(self.session.root)
+        try:
+            session = self._sessions.load(session_id) if session_id else self._last_but_this(root)
+        except ConfigError as error:
+            self._watcher.note(error.message.removeprefix("--resume: "), "bad")
+            return
+        if session.root != self.session.root:
+            self._watcher.note(
+                f"expected a conversation of {self.session.root}, got one of {session.root}: "
+                f"dragoman run --resume {session.id}",
+                "bad",
+            )
+            return
+        model = self.session.model
+        self._agent = self._make_agent(observer=self._observe, turns=session.turns)
+        self._agent.model_name = model
+        self.session = structs.replace(session, model=model)
+        self._list((f"continuing {session.id} with {model}: {session.title}",))
+
+    def _last_but_this(self, root: Path) -> Session:
+        for each in self._sessions.all_of(root):
+            if isinstance(each, Session) and each.id != self.session.id:
+                return each
+        raise ConfigError(f"expected another saved conversation in {root}, found none")
+
+    async def _compact(self) -> None:
+        self._signals.on_interrupt = self._interrupt
+        with self._watcher.waiting("the model writes a summary"):
+            ticking = asyncio.create_task(self._tick())
+            try:
+                is_compacted = await self._agent.compact()
+            finally:
+                ticking.cancel()
+                self._signals.on_interrupt = None
+        if is_compacted:
+            self._save(None)
+        else:
+            self._watcher.note(
+                "nothing was summarised: the conversation is short, or there is no summary"
+            )
+
+    def _expand(self, number: str) -> None:
+        if number and not number.isdecimal():
+            self._watcher.note(f"expected the number of a call, got {number!r}", "bad")
+        elif isinstance(self._watcher, Display):
+            self._watcher.expand(int(number) if number else None)
 
     async def _observe(self, event: EngineEvent) -> None:
         await self._watcher.observe(event)

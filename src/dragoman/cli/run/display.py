@@ -9,7 +9,8 @@ Everything else, such as questions and notes, goes to standard error.
 
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Literal, cast
 
 from msgspec import Struct, field
@@ -98,8 +99,8 @@ def mark_of(settled: CallSettled) -> Mark:
     return "good" if settled.how == "done" and not settled.result.is_error else "bad"
 
 
-def result_lines(settled: CallSettled, width: int) -> Iterator[str]:
-    """The first lines of a result, each of at most `width` cells, and a note on how long it is."""
+def result_lines(settled: CallSettled, width: int, more: str = "") -> Iterator[str]:
+    """The first lines of a result, each of at most `width` cells, and a note on how long it is. `more`: how to see the rest."""
     word = _SETTLEMENTS[settled.how]
     text = _result_text(settled.result).strip("\n")
     if word:
@@ -109,7 +110,7 @@ def result_lines(settled: CallSettled, width: int) -> Iterator[str]:
     shown = excerpt(text, width, _RESULT_LINES)
     yield from shown.lines
     if shown.is_cut:
-        yield f"… {text.count(chr(10)) + 1:,} lines, {len(text):,} characters in all"
+        yield f"… {text.count(chr(10)) + 1:,} lines, {len(text):,} characters in all{more}"
 
 
 def _result_text(result: Result) -> str:
@@ -197,6 +198,10 @@ class EventLines:
     def end(self, ended: RunEnded, session_id: str) -> None:
         del ended, session_id  # the last event contains them
 
+    def waiting(self, what: str) -> AbstractContextManager[None]:
+        del what
+        return nullcontext()
+
     def tick(self) -> None:
         pass
 
@@ -213,6 +218,9 @@ def _write_line(value: Struct) -> None:
 
 
 _WAITING = "model"
+_STARTING = "starting"
+# Results that `/expand` can show, each of at most the engine's limit for one result.
+_MAX_RESULTS = 200
 _INDENT = "    "
 
 
@@ -220,6 +228,9 @@ class _RunState(Struct):
     """The state of the run so far."""
 
     began: float
+    waited: float = 0.0  # how long the person had been asked before
+    # The same when a call began, by its id: time in which the person decides is not the call's.
+    asked: dict[str, float] = field(default_factory=dict[str, float])
     calls: int = 0
     limits: Limits | None = None
     # Calls whose input is arriving, by part.
@@ -230,20 +241,24 @@ class _RunState(Struct):
 
 
 class Display:
-    """Shows a run on a screen. `is_quiet`: only the text of the model."""
+    """Shows a run on a screen. `is_quiet`: only the text of the model. `can_expand`: a person can type `/expand`."""
 
     def __init__(
         self,
         screen: LiveScreen,
         *,
         is_quiet: bool = False,
+        can_expand: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._screen = screen
         self._is_quiet = is_quiet
+        self._can_expand = can_expand
         self._clock = clock
         self._run = _RunState(clock())
         self._is_running = False
+        self._count = 0
+        self._results: dict[int, CallSettled] = {}
         is_plain = not screen.can_write("✓✗│")
         self._signs = {"good": "+", "bad": "x"} if is_plain else {"good": "✓", "bad": "✗"}
         self._edge = "|" if is_plain else "│"
@@ -255,6 +270,7 @@ class Display:
             case TurnStarted():
                 self._begin_turn()
             case CallStarted():
+                self._run.asked[event.call.call_id] = self._screen.waited
                 self._screen.set_row(f"call {event.call.call_id}", call_in_words(event.call))
             case CallReported():
                 self._screen.set_detail(f"call {event.call_id}", visible_line(event.text))
@@ -296,11 +312,35 @@ class Display:
         facts = [f"{turns}, {calls}", usage_in_words(ended.total)]
         if run.limits is not None:
             facts.append(limits_in_words(run.limits))
-        facts += [seconds(self._clock() - run.began), f"session {session_id}"]
+        facts += [
+            seconds(self._clock() - run.began - (self._screen.waited - run.waited)),
+            f"session {session_id}",
+        ]
         if self._is_quiet:
             self._screen.show()  # ends the line
         else:
             self._screen.show((Span(" · ".join(filter(None, facts)), "faint"),))
+
+    @contextmanager
+    def waiting(self, what: str) -> Generator[None]:
+        """Show on a terminal what is being waited for, while the context lasts."""
+        self._screen.set_row(_STARTING, visible_line(what))
+        try:
+            yield
+        finally:
+            self._screen.drop_row(_STARTING)
+
+    def expand(self, number: int | None) -> None:
+        """Show the whole result of a call; None: of the last one."""
+        number = max(self._results, default=0) if number is None else number
+        settled = self._results.get(number)
+        if settled is None:
+            known = f"{min(self._results)} to {max(self._results)}" if self._results else "none yet"
+            self.note(f"expected the number of a call ({known}), got {number}", "bad")
+            return
+        self._screen.show((Span(f"{number}  {call_in_words(settled.call)}", "strong"),))
+        text = visible(_result_text(settled.result).strip("\n"))
+        self._screen.show(*((Span(f"  {self._edge} {line}"),) for line in text.split("\n")))
 
     def tick(self) -> None:
         """Update the rows that show the time; called regularly."""
@@ -314,7 +354,7 @@ class Display:
     def _begin_turn(self) -> None:
         if not self._is_running:
             self._is_running = True
-            self._run = _RunState(self._clock())
+            self._run = _RunState(self._clock(), self._screen.waited)
         run = self._run
         run.writing, run.sizes, run.shown_parts, run.half = {}, {}, set(), ""
         self._screen.set_row(_WAITING, "waiting for the model")
@@ -372,14 +412,21 @@ class Display:
             return
         width = self._screen.width
         mark = mark_of(event)
-        time_taken = seconds(event.elapsed)
+        asked = self._screen.waited - self._run.asked.pop(event.call.call_id, self._screen.waited)
+        time_taken = seconds(max(event.elapsed - asked, 0.0))
         label = cut_to(call_in_words(event.call), width - len(time_taken) - 5)
         head: Line = (
             Span(f"{self._signs[mark]} ", mark),
             Span(label, "strong"),
             Span(f"  {time_taken}", "faint"),
         )
-        rows = result_lines(event, width - len(_INDENT) - 1)
+        more = ""
+        if self._can_expand:
+            self._count += 1
+            self._results[self._count] = event
+            self._results.pop(self._count - _MAX_RESULTS, None)
+            more = f" (/expand {self._count})"
+        rows = result_lines(event, width - len(_INDENT) - 1, more)
         below: list[Line] = [(Span(f"  {self._edge} {row}", "faint"),) for row in rows]
         self._screen.drop_row(f"call {event.call.call_id}")
         self._screen.show(head, *below)

@@ -8,6 +8,7 @@ Without a terminal there are no rows and no escape codes, only lines. Callers ma
 (`inspection.terminal_text`), so only this module moves the cursor.
 """
 
+import re
 import shutil
 from collections.abc import Callable
 from typing import TextIO
@@ -22,11 +23,13 @@ _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _PLAIN_FRAMES = "|/-\\"
 _MOST_ROWS = 8  # of a hundred calls at once, only the first are shown
 _LEAST_WIDTH = 20
+_STYLES = re.compile("\x1b\\[[0-9;]*m")
 
 
 class _Row(Struct):
     label: str
     began: float
+    waited: float  # how long a person had been asked when it began
     detail: str = ""
 
 
@@ -44,7 +47,9 @@ class LiveScreen:
         self._frames = _FRAMES if self.can_write(_FRAMES) else _PLAIN_FRAMES
         self._frame = 0
         self._rows: dict[str, _Row] = {}
-        self._drawn = 0  # rows of the terminal below the text
+        self._drawn: list[int] = []  # the cells of each row below the text
+        self._waited = 0.0  # seconds for which a person was asked
+        self._asked: float | None = None
         self._tail = ""  # the last line of the text, below which rows are drawn
         self._is_mid_line = False
         self._held: list[str] | None = None  # text that arrives while a person is being asked
@@ -66,6 +71,11 @@ class LiveScreen:
         except UnicodeEncodeError:
             return False
         return True
+
+    @property
+    def waited(self) -> float:
+        """The seconds for which a person was asked so far."""
+        return self._waited + (0.0 if self._asked is None else self._clock() - self._asked)
 
     def say(self, text: str) -> None:
         """Write text as it arrives."""
@@ -110,7 +120,11 @@ class LiveScreen:
             self._write("\n")
             self._is_mid_line = False
         row = self._rows.get(key)
-        self._rows[key] = _Row(label, self._clock() if row is None else row.began)
+        self._rows[key] = (
+            _Row(label, self._clock(), self.waited)
+            if row is None
+            else _Row(label, row.began, row.waited)
+        )
         self._redraw()
 
     def set_detail(self, key: str, detail: str) -> None:
@@ -139,19 +153,29 @@ class LiveScreen:
         A second question before `answered` is shown below the first.
         """
         self._end_line()
-        self._held = [] if self._held is None else self._held
+        if self._held is None:
+            self._held, self._asked = [], self._clock()
         question = "".join(f"{self._painted(line)}\n" for line in lines) + prompt
         self._write(self._written(question, "backslashreplace"))
 
     def answered(self) -> None:
         """Write the output that was held back. The person has ended the line, so the cursor is at the start of the next."""
         held, self._held = self._held or [], None
+        self._waited, self._asked = self.waited, None
         late, self._late = self._late, []
         for write in late:
             write()
         if held:
             self.say("".join(held))
         self._redraw()
+
+    def prompt(self, text: str) -> None:
+        """Write a prompt after a question."""
+        self._write(self._written(text, "backslashreplace"))
+
+    def forget_rows(self) -> None:
+        """Leave the rows where they are: another program has written below them (Ctrl-Z)."""
+        self._drawn = []
 
     def _end_line(self) -> None:
         self._erase()
@@ -170,7 +194,7 @@ class LiveScreen:
         pieces += [f"{line}\n" for line in whole]
         if not self._rows:
             pieces.append(self._tail)
-            self._is_mid_line, self._tail, self._drawn = bool(self._tail), "", 0
+            self._is_mid_line, self._tail, self._drawn = bool(self._tail), "", []
         else:
             width = self.width
             while cells(self._tail) >= width:
@@ -180,7 +204,7 @@ class LiveScreen:
             rows = [self._tail] if self._tail else []
             rows += self._drawn_rows(width)
             pieces.append("\n".join(rows))
-            self._drawn = len(rows)
+            self._drawn = [_cells_of(row) for row in rows]
         self._write("".join(pieces))
 
     def _drawn_rows(self, width: int) -> list[str]:
@@ -193,7 +217,7 @@ class LiveScreen:
         return [*rows, f"  and {more} more"] if more > 0 else rows
 
     def _drawn_row(self, sign: str, row: _Row, now: float, width: int) -> str:
-        time = seconds(max(now - row.began, 0.0))
+        time = seconds(max(now - row.began - (self._waited - row.waited), 0.0))
         room = width - len(time) - 6  # sign, spaces, and the last column, at which terminals wrap
         label = cut_to(row.label, room)
         left = room - cells(label) - 2
@@ -205,12 +229,15 @@ class LiveScreen:
     def _erasing(self) -> str:
         if not self._drawn:
             return ""
-        up = f"\x1b[{self._drawn - 1}A" if self._drawn > 1 else ""
+        # If the terminal became narrower, it has wrapped the rows.
+        width = self.width
+        rows = sum(max(1, -(-cells_ // width)) for cells_ in self._drawn)
+        up = f"\x1b[{rows - 1}A" if rows > 1 else ""
         return f"\r{up}\x1b[J"
 
     def _erase(self) -> None:
         self._write(self._erasing())
-        self._drawn = 0
+        self._drawn = []
 
     def _painted(self, line: Line) -> str:
         return "".join(self._coloured(span.text, span.style) for span in line)
@@ -228,6 +255,10 @@ class LiveScreen:
         if text:
             self._stream.write(text)
             self._stream.flush()
+
+
+def _cells_of(row: str) -> int:
+    return cells(_STYLES.sub("", row))
 
 
 def seconds(elapsed: float) -> str:

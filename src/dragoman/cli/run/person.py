@@ -1,6 +1,6 @@
-"""The person at the terminal: the lines they type, their approval of calls, and what MCP servers ask of them.
+"""The person at the terminal: their questions, their approval of calls, and what MCP servers ask of them.
 
-The terminal itself edits the line. Reading waits on the event loop, so that other tasks go on and a wait can be cancelled.
+Reading waits on the event loop, so that other tasks go on and a wait can be cancelled.
 """
 
 import asyncio
@@ -10,15 +10,18 @@ import threading
 import webbrowser
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from difflib import unified_diff
 from functools import partial
-from typing import TypeVar
+from itertools import islice
+from typing import TypeVar, cast
 from urllib.parse import urlsplit
 
 from dragoman._json import as_object, loads, repeats_names
+from dragoman.cli.run.keyboard import Keyboard
 from dragoman.cli.run.live_screen import LiveScreen
-from dragoman.cli.screen import discard_typed
-from dragoman.engine.approval import Approval
-from dragoman.engine.builtin.gate import Ask, Consent
+from dragoman.engine.approval import Approval, FileChange
+from dragoman.engine.builtin.gate import Ask, Consent, Refused
 from dragoman.engine.mcp.host import (
     ElicitationAnswer,
     ElicitationForm,
@@ -28,81 +31,30 @@ from dragoman.engine.mcp.host import (
 )
 from dragoman.errors import MalformedJson
 from dragoman.inspection.layout import Line, Span
-from dragoman.inspection.terminal_text import cells, exact, excerpt, visible_line, wrapped
+from dragoman.inspection.terminal_text import Style, cells, exact, excerpt, visible_line, wrapped
 from dragoman.model.parts import Call
 
 T = TypeVar("T")
 
 _PROMPT = "> "
-# No person types lines this fast, and pasted lines arrive much faster.
-_PASTE_SECONDS = 0.03
 _LEAST_ROWS = 8  # rows of a page, even on a very small screen
 _PAGE_WORDS = {"": "next", "r": "rest", "rest": "rest", "n": "no", "no": "no"}
-_READ_SIZE = 65536  # terminals return one line at a time, of at most 4,096 bytes
-
-
-class TypedLines:
-    """Reads lines from one terminal."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        self._pieces: list[bytes] = []
-        self._ending: asyncio.TimerHandle | None = None
-
-    async def read(self, *, pasted: bool = False) -> str | None:
-        """The next line without its end; None if the person has ended the input (Ctrl-D).
-
-        pasted: lines that arrive together count as one.
-        """
-        loop = asyncio.get_running_loop()
-        self._pieces.clear()
-        done: asyncio.Future[str | None] = loop.create_future()
-        loop.add_reader(self._descriptor, self._take, done, _PASTE_SECONDS if pasted else 0.0)
-        try:
-            return await done
-        finally:
-            loop.remove_reader(self._descriptor)
-            if self._ending is not None:
-                self._ending.cancel()
-
-    def forget(self) -> None:
-        discard_typed(self._descriptor)
-
-    def _take(self, done: "asyncio.Future[str | None]", patience: float) -> None:
-        if done.done():  # the line is complete; later input is for the next read
-            return
-        try:
-            data = os.read(self._descriptor, _READ_SIZE)
-        except OSError:  # the terminal was closed
-            data = b""
-        self._pieces.append(data)
-        if self._ending is not None:
-            self._ending.cancel()
-        if not data or (not patience and data.endswith(b"\n")):
-            self._end(done)
-        elif data.endswith(b"\n"):
-            self._ending = asyncio.get_running_loop().call_later(patience, self._end, done)
-
-    def _end(self, done: "asyncio.Future[str | None]") -> None:
-        if not done.done():
-            line = b"".join(self._pieces)
-            done.set_result(line.decode("utf-8", "replace").rstrip("\r\n") if line else None)
 
 
 class Person:
     """The person at the terminal, who is asked one question at a time."""
 
-    def __init__(self, screen: LiveScreen, lines: TypedLines) -> None:
+    def __init__(self, screen: LiveScreen, keyboard: Keyboard) -> None:
         self._screen = screen
-        self._lines = lines
+        self._keyboard = keyboard
         self._turn = asyncio.Lock()  # held while waiting for an answer: there is one terminal
 
     async def next_question(self) -> str | None:
         """The next prompt; None: the person has ended the input."""
         self._screen.show(())
-        self._screen.ask(_PROMPT)
+        self._screen.ask("")
         try:
-            line = await self._lines.read(pasted=True)
+            line = await self._keyboard.read_question(_PROMPT)
         finally:
             self._screen.answered()
         if line is None:
@@ -111,10 +63,7 @@ class Person:
 
     def remind(self) -> None:
         """Handle Ctrl-C while nothing is running."""
-        self._screen.answered()
-        self._screen.say("\n")
-        self._screen.show((Span("Ctrl-C again quits, and so does Ctrl-D", "faint"),))
-        self._screen.ask(_PROMPT)
+        self._keyboard.remind(_PROMPT, "Ctrl-C again quits, and so does Ctrl-D")
 
     @property
     def width(self) -> int:
@@ -131,7 +80,6 @@ class Person:
         page the only possible answer is `no`. No other output is written between the pages.
         """
         async with self._turn:
-            self._lines.forget()
             pages = _pages(lines, self._screen.width, max(self._screen.height - 2, _LEAST_ROWS))
             try:
                 for number, page in enumerate(pages[:-1], 1):
@@ -146,16 +94,13 @@ class Person:
                     if typed != "next":
                         return words.get(typed or "")
                 return await self._choose(words, prompt, pages[-1])
-            except BaseException:
-                self._screen.say("\n")
-                raise
             finally:
                 self._screen.answered()
 
     async def _choose(self, words: Mapping[str, T], prompt: str, lines: Sequence[Line]) -> T | None:
         while True:
-            self._screen.ask(prompt, *lines)
-            line = await self._lines.read()
+            self._screen.ask("", *lines)
+            line = await self._keyboard.read(prompt)
             if line is None or line.strip().lower() in words:
                 return None if line is None else words[line.strip().lower()]
 
@@ -166,14 +111,10 @@ class Person:
             EOFError: the person has ended the input.
         """
         async with self._turn:
-            self._lines.forget()
             while True:
-                self._screen.ask(prompt, *lines)
+                self._screen.ask("", *lines)
                 try:
-                    line = await self._lines.read()
-                except BaseException:
-                    self._screen.say("\n")
-                    raise
+                    line = await self._keyboard.read(prompt)
                 finally:
                     self._screen.answered()
                 if line is None:
@@ -209,7 +150,14 @@ _WORDS: dict[str, Consent] = {
     "always": "always",
     "t": "tool",
     "tool": "tool",
+    "v": "never",
+    "never": "never",
 }
+# Lines of a file in a diff: more take long to compare. What would be done is then shown as the arguments of the call.
+_MAX_COMPARED = 10_000
+
+
+_WHY = "why not? (the model reads it; Enter for no reason): "
 
 
 def approval_from(person: Person) -> Ask:
@@ -217,10 +165,15 @@ def approval_from(person: Person) -> Ask:
 
     async def ask(approval: Approval) -> Consent:
         name = exact(approval.tool, Counter())
-        prompt = f"allow it? [y]es, [n]o, [a]lways {_this(approval)}, [t] always {name}: "
+        prompt = f"allow it? [y]es, [n]o, [v] never {name}, [a]lways {_this(approval)}, [t] always {name}: "
         question = tuple(question_of(approval, person.width))
-        # The end of the input means no.
-        return await person.choose(_WORDS, prompt, *question) or False
+        answer = await person.choose(_WORDS, prompt, *question)
+        if answer is not False:
+            return answer or False  # the end of the input means no
+        with suppress(EOFError):
+            reason = cast("str", await person.fill_in(_WHY, str.strip))
+            return Refused(reason) if reason else False
+        return False
 
     return ask
 
@@ -248,9 +201,16 @@ def question_of(approval: Approval, width: int) -> Iterator[Line]:
         Span(exact(approval.tool, escaped), "strong"),
         Span(f" needs approval{by}", "faint"),
     )
-    fields = list(_fields(approval.call))
     room = max(width - len(_INDENT) - 1, 20)
-    for name, text in fields:
+    is_diff = _is_worth_a_diff(approval.changes)
+    fields = (
+        [("", change.path) for change in approval.changes]
+        if is_diff
+        else list(_fields(approval.call))
+    )
+    for change in approval.changes if is_diff else ():
+        yield from _diff(change, room, escaped)
+    for name, text in () if is_diff else fields:
         yield from _field(exact(name.replace("\n", "\\n"), escaped), text, room, escaped)
     for subject in approval.subjects:
         # A link may lead to another path than the one in the arguments.
@@ -274,6 +234,39 @@ def _field(name: str, text: str, room: int, escaped: Counter[str]) -> Iterator[L
         yield (Span(f"{_INDENT}| ", "faint"), Span(first))
         for piece in more:
             yield (Span(f"{_INDENT}  "), Span(piece))
+
+
+def _is_worth_a_diff(changes: Sequence[FileChange]) -> bool:
+    """Whether the changes are shown as diffs. A new file is shown whole, as any other argument."""
+    texts = [
+        text for change in changes for text in (change.before, change.after) if text is not None
+    ]
+    is_small = sum(text.count("\n") + 1 for text in texts) <= _MAX_COMPARED
+    return is_small and any(change.before is not None for change in changes)
+
+
+_SIGNS: dict[str, Style] = {"+": "good", "-": "bad", "@": "faint"}
+
+
+def _diff(change: FileChange, room: int, escaped: Counter[str]) -> Iterator[Line]:
+    """The lines that differ, with three lines around them."""
+    what = "new file " if change.before is None else "delete " if change.after is None else ""
+    yield (
+        Span(
+            f"{_INDENT}{what}{exact(change.path.replace(chr(10), chr(92) + 'n'), escaped)}",
+            "strong",
+        ),
+    )
+    before, after = (
+        [] if text is None else text.split("\n") for text in (change.before, change.after)
+    )
+    lines = unified_diff(before, after, lineterm="")
+    for line in islice(lines, 2, None):  # after the names of the files
+        style = _SIGNS.get(line[:1], "plain")
+        first, *more = wrapped(exact(line[1:], escaped), room - 2)
+        yield (Span(_INDENT), Span(f"{line[:1]} {first}" if line[0] != "@" else line, style))
+        for piece in more:
+            yield (Span(f"{_INDENT}  {piece}", style),)
 
 
 def _notice(escaped: Counter[str], room: int) -> Iterator[Line]:

@@ -19,10 +19,14 @@ _FATAL = {"SIGTERM": 143, "SIGHUP": 129}  # the exit codes that shells report fo
 
 
 class Signals:
-    """Handles signals. on_interrupt: called at the first Ctrl-C; None: the first Ctrl-C ends the program."""
+    """Handles signals. on_interrupt: called at the first Ctrl-C; None: the first Ctrl-C ends the program.
+
+    on_leave: called before the program is ended without cleaning up.
+    """
 
     def __init__(self) -> None:
         self.on_interrupt: Callable[[], None] | None = None
+        self.on_leave: Callable[[], None] | None = None
         self.code: int | None = None
         self._is_warned = False
         self._task: asyncio.Task[object] | None = None
@@ -46,6 +50,20 @@ class Signals:
             for number in numbers[1:]:
                 loop.remove_signal_handler(number)
 
+    @contextmanager
+    def calling(self, name: str, function: Callable[[], None]) -> Generator[None]:
+        """Call a function at a signal while the context lasts. Needs the running loop."""
+        loop = asyncio.get_running_loop()
+        number = getattr(signal, name, None)
+        if number is None:
+            yield
+            return
+        loop.add_signal_handler(number, function)
+        try:
+            yield
+        finally:
+            loop.remove_signal_handler(number)
+
     def reset(self) -> None:
         """Count the next Ctrl-C as the first: a new answer begins."""
         self._is_warned = False
@@ -59,11 +77,16 @@ class Signals:
 
     def _end(self, code: int) -> None:
         if self.code is not None:
-            _leave(code)
+            self._leave(code)
         self.code = code
         if self._task is not None:
             self._task.cancel()
-        asyncio.get_running_loop().call_later(GRACE_SECONDS, _leave, code)
+        asyncio.get_running_loop().call_later(GRACE_SECONDS, self._leave, code)
+
+    def _leave(self, code: int) -> None:
+        if self.on_leave is not None:
+            self.on_leave()
+        _leave(code)
 
 
 def _leave(code: int) -> None:

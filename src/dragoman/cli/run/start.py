@@ -7,7 +7,7 @@ import platform
 import sys
 import time
 from collections.abc import Generator
-from contextlib import AsyncExitStack, closing, contextmanager, suppress
+from contextlib import AsyncExitStack, ExitStack, closing, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import TextIO
@@ -18,14 +18,17 @@ from dragoman.agent import Agent, default_model, open_model
 from dragoman.cli.options import Options
 from dragoman.cli.run.conversation import SERVER_FAILED, TerminalConversation
 from dragoman.cli.run.display import Display, EventLines, SessionStarted, Watcher
+from dragoman.cli.run.keyboard import Keyboard, TypeAhead, TypedLines
 from dragoman.cli.run.live_screen import LiveScreen
-from dragoman.cli.run.person import Person, TypedLines
+from dragoman.cli.run.person import Person
 from dragoman.cli.run.sessions import Session, Sessions, is_session_id, new_session
 from dragoman.cli.run.signals import Signals
+from dragoman.cli.run.slash_commands import COMMANDS
 from dragoman.cli.run.tools import Toolset, open_tools, policy_of, read_text, servers_of
 from dragoman.cli.screen import CLEAN, PROBLEMS, complain, is_attended, show
 from dragoman.cli.trust import ask_for_trust
 from dragoman.config.check import check_surroundings
+from dragoman.config.environment import state_folder
 from dragoman.config.read import Flags, load_settings
 from dragoman.config.secrets import secrets_of
 from dragoman.config.settings import McpServerSettings, Settings
@@ -198,13 +201,19 @@ async def _run(plan: _Plan) -> int:
 
 async def _converse(plan: _Plan, signals: Signals) -> int:
     options = plan.options
-    watcher, person = _surroundings(options)
     secrets = secrets_of(structs.replace(plan.settings, mcp=plan.servers), os.environ)
-    with logs_as_notes(watcher, secrets), closing(watcher):
+    with ExitStack() as terminal:
+        watcher, person = _surroundings(
+            options, secrets, signals, terminal, is_talk=plan.prompt is None
+        )
+        terminal.enter_context(logs_as_notes(watcher, secrets))
+        terminal.enter_context(closing(watcher))
         async with AsyncExitStack() as stack:
-            tools = await stack.enter_async_context(
-                open_tools(plan.root, options, plan.policy, plan.settings, plan.servers, person)
-            )
+            names = ", ".join(each.name for each in plan.servers)
+            with watcher.waiting(f"starting MCP servers: {names}") if names else nullcontext():
+                tools = await stack.enter_async_context(
+                    open_tools(plan.root, options, plan.policy, plan.settings, plan.servers, person)
+                )
             model = await stack.enter_async_context(open_model(plan.model, settings=plan.settings))
             given = plan.instructions
             instructions = (
@@ -221,7 +230,7 @@ async def _converse(plan: _Plan, signals: Signals) -> int:
             )
             _announce(plan, tools, watcher, is_attended=person is not None)
             conversation = TerminalConversation(
-                make_agent, watcher, plan.sessions, plan.session, signals
+                make_agent, watcher, plan.sessions, plan.session, signals, tools.names
             )
             # The display showed each problem when it occurred. A server that missed the first request also counts as failed.
             failed = set(tools.servers.problems)
@@ -234,19 +243,54 @@ async def _converse(plan: _Plan, signals: Signals) -> int:
             return SERVER_FAILED if code == CLEAN and failed else code
 
 
-def _surroundings(options: Options) -> tuple[Watcher, Person | None]:
-    """The watcher that shows the run, and the person who may be asked."""
+def _surroundings(
+    options: Options, secrets: Secrets, signals: Signals, terminal: ExitStack, *, is_talk: bool
+) -> tuple[Watcher, Person | None]:
+    """The watcher that shows the run, and the person who may be asked. `terminal` gives the terminal back."""
     screen = _screen(sys.stdout)
-    watcher: Watcher = EventLines() if options.json else Display(screen, is_quiet=options.quiet)
+    watcher: Watcher = (
+        EventLines()
+        if options.json
+        else Display(screen, is_quiet=options.quiet, can_expand=is_talk)
+    )
     if not is_attended():
         return watcher, None
     is_shared = not options.json and sys.stdout.isatty()
     asking = screen if is_shared else _screen(sys.stderr, is_live=False)
-    return watcher, Person(asking, TypedLines(sys.stdin.fileno()))
+    if _is_dumb():
+        return watcher, Person(asking, TypedLines(sys.stdin.fileno(), asking.prompt))
+    ahead = TypeAhead(sys.stdin.fileno())
+    editor = _editor(sys.stdout if is_shared else sys.stderr, ahead, secrets)
+    terminal.enter_context(ahead.opened())
+    terminal.enter_context(signals.calling("SIGCONT", screen.forget_rows))
+    signals.on_leave = ahead.restore
+    return watcher, Person(asking, editor)
+
+
+def _editor(stream: TextIO, ahead: TypeAhead, secrets: Secrets) -> Keyboard:
+    from dragoman.cli.run.editor import LineEditor, QuestionHistory  # noqa: PLC0415 - needs prompt_toolkit, which scripts do not
+
+    def may_keep(text: str) -> bool:
+        return redact(secrets.hide(text)) == text
+
+    history = QuestionHistory(state_folder(os.environ) / "history.jsonl", may_keep)
+    return LineEditor(
+        sys.stdin,
+        stream,
+        ahead,
+        history=history,
+        commands=tuple(COMMANDS),
+        has_colours=shows_colours(os.environ),
+    )
+
+
+def _is_dumb() -> bool:
+    """Whether the terminal cannot move its cursor."""
+    return os.environ.get("TERM") in (None, "", "dumb")
 
 
 def _screen(stream: TextIO, *, is_live: bool = True) -> LiveScreen:
-    is_able = stream.isatty() and os.environ.get("TERM") not in (None, "", "dumb")
+    is_able = stream.isatty() and not _is_dumb()
     has_colours = is_able and shows_colours(os.environ)
     return LiveScreen(
         stream, is_live=is_live and is_able, has_colours=has_colours, clock=time.monotonic

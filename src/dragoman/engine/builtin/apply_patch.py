@@ -28,6 +28,7 @@ from typing import Annotated
 
 from msgspec import Struct
 
+from dragoman.engine.approval import FileChange
 from dragoman.engine.builtin.file_tool import FileTool, as_bytes, as_text, file_tool
 from dragoman.engine.builtin.root import Root
 from dragoman.engine.tools import Declaration, Output, text_output
@@ -321,7 +322,9 @@ class PatchArguments(Struct, forbid_unknown_fields=True):
 
 def apply_patch_tool(root: Root) -> FileTool[PatchArguments]:
     """The tool `apply_patch` as a function, below a root."""
-    return file_tool(root, "apply_patch", DESCRIPTION, PatchArguments, _apply, _paths)
+    return file_tool(
+        root, "apply_patch", DESCRIPTION, PatchArguments, _apply, _paths, changes=_patch_changes
+    )
 
 
 def freeform_patch_tool(root: Root) -> FileTool[PatchArguments]:
@@ -333,7 +336,12 @@ def freeform_patch_tool(root: Root) -> FileTool[PatchArguments]:
         grammar=Grammar("lark", GRAMMAR),
     )
     return FileTool(
-        root=root, declaration=declaration, read=PatchArguments, paths=_paths, work=_apply
+        root=root,
+        declaration=declaration,
+        read=PatchArguments,
+        paths=_paths,
+        work=_apply,
+        changes=_patch_changes,
     )
 
 
@@ -372,12 +380,14 @@ class _Workspace:
         data, status = self._root.read(path)
         return _File(path, data, data, status)
 
+    def changed(self) -> list[_File]:
+        return [file for file in self._files.values() if file.before != file.after]
+
     def write(self) -> None:
         """Write the changed files. If one cannot be written, restore the others."""
         written: list[_File] = []
-        changed = [file for file in self._files.values() if file.before != file.after]
         try:
-            for file in changed:
+            for file in self.changed():
                 written.append(file)
                 if file.after is None:
                     self._root.delete(file.path)
@@ -398,6 +408,20 @@ def _apply(root: Root, arguments: PatchArguments, _: threading.Event) -> Output:
     done = [_work_out(workspace, operation) for operation in read_patch(arguments.input)]
     workspace.write()
     return text_output("\n".join(done))
+
+
+def _patch_changes(root: Root, arguments: PatchArguments) -> list[FileChange]:
+    workspace = _Workspace(root)
+    for operation in read_patch(arguments.input):
+        _work_out(workspace, operation)
+    return [
+        FileChange(
+            file.path,
+            None if file.before is None else as_text(file.before, file.path),
+            None if file.after is None else as_text(file.after, file.path),
+        )
+        for file in workspace.changed()
+    ]
 
 
 def _work_out(workspace: _Workspace, operation: Operation) -> str:

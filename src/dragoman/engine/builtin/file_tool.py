@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 from msgspec import Struct
 
-from dragoman.engine.approval import READING_TOOLS, Subject
+from dragoman.engine.approval import READING_TOOLS, FileChange, Subject
 from dragoman.engine.builtin.root import Root
 from dragoman.engine.function_tool import describe_record
 from dragoman.engine.threads import run_to_end
@@ -19,13 +19,14 @@ from dragoman.model.parts import Call
 
 A = TypeVar("A", bound=Struct)
 Work = Callable[[Root, A, threading.Event], Output]
+Changes = Callable[[Root, A], Sequence[FileChange]]
 
 
 class FileTool(Struct, Generic[A], frozen=True, kw_only=True):
     """A tool for the files below a root.
 
     read: reads the input of a call. paths: returns the paths that a call names. work: runs in a thread, and ends soon after
-    its event is set.
+    its event is set. changes: what a call would do to files; None: the tool only reads.
     """
 
     root: Root
@@ -33,6 +34,7 @@ class FileTool(Struct, Generic[A], frozen=True, kw_only=True):
     read: Callable[[str], A]
     paths: Callable[[A], Iterable[str]]
     work: Work[A]
+    changes: Changes[A] | None = None
 
     @property
     def offer(self) -> Offer:
@@ -52,6 +54,21 @@ class FileTool(Struct, Generic[A], frozen=True, kw_only=True):
             found[self.root.resolved(path)] = None
         return [Subject("path", path) for path in found]
 
+    async def preview(self, call: Call) -> Sequence[FileChange]:
+        """What the call would do to the files as they are now.
+
+        Raises:
+            ToolError: the call would fail, or a file is not text.
+        """
+        if self.changes is None:
+            return ()
+        arguments = self.read(call.input)
+        name = self.declaration.name
+        try:
+            return await run_to_end(partial(self.changes, self.root, arguments), name, _nothing)
+        except OSError as error:
+            raise ToolError(f"{name}: {error.strerror or error}") from error
+
     async def run(self, invocation: Invocation) -> Output:
         name = self.declaration.name
         arguments = self.read(invocation.call.input)
@@ -62,18 +79,29 @@ class FileTool(Struct, Generic[A], frozen=True, kw_only=True):
             raise ToolError(f"{name}: {error.strerror or error}") from error
 
 
-def file_tool(
+def _nothing() -> None:
+    """Reading a few files ends soon by itself."""
+
+
+def file_tool(  # noqa: PLR0913 - the parts of a tool
     root: Root,
     name: str,
     description: str,
     kind: type[A],
     work: Work[A],
     paths: Callable[[A], Iterable[str]],
+    *,
+    changes: Changes[A] | None = None,
 ) -> FileTool[A]:
     """A tool whose arguments are the fields of a struct."""
     arguments = describe_record(name, description, kind)
     return FileTool(
-        root=root, declaration=arguments.declaration, read=arguments.read, paths=paths, work=work
+        root=root,
+        declaration=arguments.declaration,
+        read=arguments.read,
+        paths=paths,
+        work=work,
+        changes=changes,
     )
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from msgspec import Struct
 
+from dragoman.engine.approval import FileChange
 from dragoman.engine.builtin.file_tool import FileTool, as_bytes, as_text, file_tool, is_binary
 from dragoman.engine.builtin.root import Root
 from dragoman.engine.results import image_part
@@ -95,8 +96,20 @@ class WriteArguments(Struct, forbid_unknown_fields=True):
 def write_tool(root: Root) -> FileTool[WriteArguments]:
     """The tool `write` below a root."""
     return file_tool(
-        root, "write", WRITE_DESCRIPTION, WriteArguments, _write, lambda arguments: [arguments.path]
+        root,
+        "write",
+        WRITE_DESCRIPTION,
+        WriteArguments,
+        _write,
+        lambda arguments: [arguments.path],
+        changes=_write_changes,
     )
+
+
+def _write_changes(root: Root, arguments: WriteArguments) -> list[FileChange]:
+    path = arguments.path
+    before = None if root.status(path) is None else as_text(root.read(path)[0], path)
+    return [FileChange(path, before, arguments.content)]
 
 
 def _write(root: Root, arguments: WriteArguments, _: threading.Event) -> Output:
@@ -124,8 +137,19 @@ class EditArguments(Struct, forbid_unknown_fields=True):
 def edit_tool(root: Root) -> FileTool[EditArguments]:
     """The tool `edit` below a root."""
     return file_tool(
-        root, "edit", EDIT_DESCRIPTION, EditArguments, _edit, lambda arguments: [arguments.path]
+        root,
+        "edit",
+        EDIT_DESCRIPTION,
+        EditArguments,
+        _edit,
+        lambda arguments: [arguments.path],
+        changes=_edit_changes,
     )
+
+
+def _edit_changes(root: Root, arguments: EditArguments) -> list[FileChange]:
+    before = as_text(root.read(arguments.path)[0], arguments.path)
+    return [FileChange(arguments.path, before, _replaced(before, arguments)[0])]
 
 
 def _edit(root: Root, arguments: EditArguments, _: threading.Event) -> Output:

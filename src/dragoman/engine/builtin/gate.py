@@ -7,18 +7,28 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal, Protocol, runtime_checkable
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from dragoman.core.aliases import flat_name
-from dragoman.engine.approval import Approval, Policy, Subject
+from dragoman.engine.approval import Approval, FileChange, Policy, Subject
 from dragoman.engine.tools import Invocation, Offer, Output, Tool
 from dragoman.errors import ToolError
 from dragoman.model.parts import Call
 
-Consent = bool | Literal["always", "tool"]
-"""`always`: allow the same call from now on. `tool`: allow every call of this tool that is not denied from now on."""
+
+class Refused(Struct, frozen=True):
+    """No, and why: the model reads the reason."""
+
+    reason: str
+
+
+Consent = bool | Literal["always", "tool", "never"] | Refused
+"""`always`: allow the same call from now on. `tool`: allow every call of this tool that is not denied from now on. `never`:
+refuse every call of this tool from now on.
+"""
 
 Ask = Callable[[Approval], Awaitable[Consent]]
+Preview = Callable[[Call], Awaitable[Sequence[FileChange]]]
 
 # People may take a night to answer; the time limit of the tool starts when it runs.
 WAIT_SECONDS = 86_400.0
@@ -39,10 +49,13 @@ class Gate:
         self._ask = ask
         self._asking: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
         self._tools: set[str] = set()
+        self._never: set[str] = set()
         self._known: set[tuple[str, tuple[Subject, ...], str]] = set()
 
-    async def check(self, tool: str, call: Call, subjects: tuple[Subject, ...]) -> None:
-        """Return if the call may run.
+    async def check(
+        self, tool: str, call: Call, subjects: tuple[Subject, ...], preview: Preview | None = None
+    ) -> None:
+        """Return if the call may run. `preview`: what it would do to files, for the one who is asked.
 
         Raises:
             ToolError: the call may not run.
@@ -72,11 +85,19 @@ class Gate:
             # The answer to the previous question may cover this call.
             if self._is_known(approval):
                 return
-            answer = await self._ask(approval)
+            self._check_never(tool)
+            answer = await self._ask(await _with_changes(approval, preview))
         if answer == "tool":
             self._tools.add(tool)
         elif answer == "always":
             self._known.add(_key(approval))
+        elif answer == "never":
+            self._never.add(tool)
+            self._check_never(tool)
+        elif isinstance(answer, Refused):
+            raise ToolError(
+                f"the user refused this call of {tool}: it was not run. The user's reason: {answer.reason}"
+            )
         if not answer and approval.may_be_denied:
             raise ToolError(
                 f"this call of {tool} was refused: {approval.unseen}, and some commands are denied here. "
@@ -84,6 +105,12 @@ class Gate:
             )
         if not answer:
             raise ToolError(f"the user refused this call of {tool}: it was not run.")
+
+    def _check_never(self, tool: str) -> None:
+        if tool in self._never:
+            raise ToolError(
+                f"the user refuses every call of {tool}: it was not run. Do not try it another way."
+            )
 
     def _lock(self) -> asyncio.Lock:
         """The lock that orders the questions. Each event loop has its own."""
@@ -98,6 +125,16 @@ class Gate:
         return is_allowed or _key(approval) in self._known
 
 
+async def _with_changes(approval: Approval, preview: Preview | None) -> Approval:
+    if preview is None:
+        return approval
+    try:
+        return structs.replace(approval, changes=tuple(await preview(approval.call)))
+    except ToolError:
+        # The call will fail. Its error may quote a file, so the model gets it only after the approval.
+        return approval
+
+
 def _key(approval: Approval) -> tuple[str, tuple[Subject, ...], str]:
     """The key of a permanent answer. It includes the arguments: the same command in another folder is another call."""
     is_command = any(subject.kind == "command" for subject in approval.subjects)
@@ -109,6 +146,13 @@ class _NamesSubjects(Protocol):
     """A tool that names the subjects of a call for the policy."""
 
     def subjects(self, call: Call) -> Sequence[Subject]: ...
+
+
+@runtime_checkable
+class _ShowsChanges(Protocol):
+    """A tool that can say beforehand what a call would do to files."""
+
+    async def preview(self, call: Call) -> Sequence[FileChange]: ...
 
 
 class GuardedTool:
@@ -136,7 +180,8 @@ class GuardedTool:
             if isinstance(tool, _NamesSubjects)
             else (Subject("input", call.input),)
         )
-        await self._gate.check(name, call, subjects)
+        preview = tool.preview if isinstance(tool, _ShowsChanges) else None
+        await self._gate.check(name, call, subjects, preview)
         seconds = RUN_SECONDS if tool.offer.timeout is None else tool.offer.timeout
         limit = asyncio.timeout(seconds)
         try:

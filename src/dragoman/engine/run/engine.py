@@ -99,6 +99,11 @@ class Run:
             raise outcome
         return outcome
 
+    async def compact(self) -> bool:
+        """Replace older turns with a summary now, however long the conversation is. Returns whether turns were replaced."""
+        async with asyncio.TaskGroup() as group:
+            return await self._compact(group, self._gather(), is_full=True)
+
     async def _run_within_time(self, group: asyncio.TaskGroup, toolbox: Toolbox) -> RunEnded:
         seconds = self._settings.max_seconds
         if seconds is None:
@@ -282,19 +287,35 @@ class Engine:
         Raises:
             ConfigError: two tools have the same name, the request is for several choices, or another run is not over.
         """
-        if self._run is not None:
-            raise ConfigError("expected one run at a time, got a second before the first was over")
         if request.choices is not None and request.choices > 1:
             raise ConfigError(
                 f"expected a request for one choice, got one for {request.choices}: "
                 "a conversation goes on with one answer"
             )
-        run = Run(
-            self._model, self._tools, request, settings=self._settings, observer=self._observer
-        )
-        self._run = run
+        run = self._start(request)
         try:
             return await run.run()
+        finally:
+            self._turns = run.turns
+            self._run = None
+
+    def _start(self, request: Request) -> Run:
+        if self._run is not None:
+            raise ConfigError("expected one run at a time, got a second before the first was over")
+        self._run = Run(
+            self._model, self._tools, request, settings=self._settings, observer=self._observer
+        )
+        return self._run
+
+    async def compact(self, request: Request) -> bool:
+        """Replace older turns of a conversation with a summary, which `turns` then has. Returns whether it did.
+
+        Raises:
+            ConfigError: two tools have the same name, or a run is not over.
+        """
+        run = self._start(request)
+        try:
+            return await run.compact()
         finally:
             self._turns = run.turns
             self._run = None
