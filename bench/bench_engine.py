@@ -50,9 +50,9 @@ class _Ready:
     @asynccontextmanager
     async def ask(self, request: Request) -> AsyncGenerator[AsyncIterator[Sequence[Event]], None]:
         self.asked = request
-        yield self.tell(next(self._answers))
+        yield self.emit(next(self._answers))
 
-    async def tell(self, reads: Reads) -> AsyncGenerator[Sequence[Event], None]:
+    async def emit(self, reads: Reads) -> AsyncGenerator[Sequence[Event], None]:
         for read in reads:
             yield read
 
@@ -64,11 +64,11 @@ async def _watch(_: EngineEvent) -> None:
 def decoded_reads(frames: Sequence[bytes], per_read: int) -> list[list[Event]]:
     """Return the events of a Responses stream, grouped by so many frames."""
     decoder = StreamDecoder(CODECS["responses"].reader(DecodeContext()))
-    told = [
+    found = [
         [event for frame in frames[start : start + per_read] for event in decoder.events(frame)]
         for start in range(0, len(frames), per_read)
     ]
-    return [events for events in told if events]
+    return [events for events in found if events]
 
 
 def engine_runs(per_read: int) -> tuple[dict[str, Callable[[], object]], int]:
@@ -109,7 +109,7 @@ def start_times() -> tuple[float, float]:
             return await super().run(invocation)
 
     class Paced(_Ready):
-        async def tell(self, reads: Reads) -> AsyncGenerator[Sequence[Event], None]:
+        async def emit(self, reads: Reads) -> AsyncGenerator[Sequence[Event], None]:
             for number, read in enumerate(reads):
                 await asyncio.sleep(0)  # a read of its own, as a socket's
                 if number == calls[0]:

@@ -67,16 +67,16 @@ def frames(dialect: str, deltas: int = 0, *, is_stamped: bool = False) -> list[F
     return [tuple(event.split(_MARK_BYTES)) if is_stamped else (event,) for event in events]
 
 
-def stamped(frame: Frame, told: list[bytes], now: int) -> bytes:
-    """Return the event's bytes. A delta gets the timestamp `now`, which is added to `told`; a repeat gets all of `told`."""
+def stamped(frame: Frame, sent: list[bytes], now: int) -> bytes:
+    """Return the event's bytes. A delta gets the timestamp `now`, which is added to `sent`; a repeat gets all of `sent`."""
     if len(frame) == 1:
         return frame[0]
     if len(frame) == 2:
-        told.append(b"@%d " % now)
-        return frame[0] + told[-1] + frame[1]
+        sent.append(b"@%d " % now)
+        return frame[0] + sent[-1] + frame[1]
     pieces: list[bytes] = []
     for index, piece in enumerate(frame[:-1]):
-        pieces += (piece, told[index % len(told)])
+        pieces += (piece, sent[index % len(sent)])
     return b"".join((*pieces, frame[-1]))
 
 

@@ -100,22 +100,22 @@ class Connection(asyncio.Protocol):
     def _pace(self, dialect: str, behaviour: Behaviour) -> None:
         self._write(mock_answers.STREAM_HEAD)
         events = iter(paced_frames(dialect, behaviour.deltas))
-        told: list[bytes] = []
+        sent: list[bytes] = []
         gap = behaviour.gap
         # Streams that began together must not tick together: their events would share wake-ups.
         when = self._loop.time() + random.random() * gap
-        self._timer = self._loop.call_at(when, self._tick, events, told, gap, when)
+        self._timer = self._loop.call_at(when, self._tick, events, sent, gap, when)
 
-    def _tick(self, events: Iterator[Frame], told: list[bytes], gap: float, when: float) -> None:
+    def _tick(self, events: Iterator[Frame], sent: list[bytes], gap: float, when: float) -> None:
         frame = next(events, None)
         if frame is None:
             self._timer = None
             self._write(mock_answers.STREAM_END)
             return
-        data = mock_answers.stamped(frame, told, time.monotonic_ns())
+        data = mock_answers.stamped(frame, sent, time.monotonic_ns())
         self._write(mock_answers.chunk(data))
         when += gap
-        self._timer = self._loop.call_at(when, self._tick, events, told, gap, when)
+        self._timer = self._loop.call_at(when, self._tick, events, sent, gap, when)
 
 
 def _drop(_data: bytes, /) -> None:

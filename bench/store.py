@@ -37,7 +37,7 @@ WORDS = [
     "stores",
     "what",
     "was",
-    "told",
+    "store_some",
     "and",
     "tells",
     "it",
@@ -161,7 +161,7 @@ async def run(url: str, rows: int) -> None:
         async def head(number: int, amount: int = amount) -> None:
             await store.head(OWNER, f"row_{number * 7919 % amount}")
 
-        async def told(number: int, amount: int = amount) -> None:
+        async def store_some(number: int, amount: int = amount) -> None:
             await store.read(OWNER, f"row_{number * 7919 % amount}", stream=True)
 
         async def chain(_: int) -> None:
@@ -172,7 +172,7 @@ async def run(url: str, rows: int) -> None:
 
         for callers in (1, 50):
             await measure(f"head, {callers} callers", 2000, callers, head)
-            await measure(f"told, {callers} callers", 2000, callers, told)
+            await measure(f"store_some, {callers} callers", 2000, callers, store_some)
         await measure("chain of 10, 50 callers", 1000, 50, chain)
         await measure("claim, 50 callers", 1000, 50, claim)
         await measure("stats", 1, 1, lambda _: store.stats())

@@ -137,12 +137,12 @@ def input_of(request: ReceivedRequest) -> list[Json]:
     """Return the model's input without the ids that Codex gives to everything."""
     items: Any = request.at("input")
     dropped = ("id", "status", "internal_chat_message_metadata_passthrough")
-    told = [{key: value for key, value in item.items() if key not in dropped} for item in items]
-    for item in told:
+    result = [{key: value for key, value in item.items() if key not in dropped} for item in items]
+    for item in result:
         for part in item["content"] if item["type"] == "message" else ():
             part.pop("annotations", None)
             part.pop("logprobs", None)
-    return told
+    return result
 
 
 def processes_below(pid: int) -> list[int]:

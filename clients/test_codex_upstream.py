@@ -135,7 +135,7 @@ def test_call_and_its_result_make_the_round(codex: CodexGateway, door: str, mode
 def test_both_ways_send_the_model_the_same(
     door: str, holding: CodexGateway, forgetting: CodexGateway
 ) -> None:
-    told: list[list[Json]] = []
+    found: list[list[Json]] = []
     tools: list[object] = []
     for gateway in (holding, forgetting):
         gateway.play(
@@ -151,10 +151,10 @@ def test_both_ways_send_the_model_the_same(
                 talk.answer(call, f"{call.call_id} of {number}")
             pause(gateway)
         assert talk.ask("stream").text == "Done."
-        told.append(input_of(gateway.requests[-1]))
+        found.append(input_of(gateway.requests[-1]))
         tools.append(gateway.requests[-1].at("tools"))
     assert tools[0] == tools[1]
-    held, replayed = ([_settled(item) for item in items] for items in told)
+    held, replayed = ([_settled(item) for item in items] for items in found)
     assert held == replayed
 
 
@@ -522,9 +522,9 @@ def test_what_cannot_be_said_is_reported(holding: CodexGateway) -> None:
         stop=["x"],
         seed=1,
     )
-    told = raw.headers["x-dragoman-loss"]
+    found = raw.headers["x-dragoman-loss"]
     for code in ("temperature", "max_tokens", "seed"):
-        assert f"{code};" in told
+        assert f"{code};" in found
 
 
 def test_limits_are_reported(holding: CodexGateway) -> None:

@@ -136,16 +136,16 @@ def test_what_is_said_is_seen_at_once_and_leaving_closes_the_upstream(
 
 
 @pytest.mark.parametrize(
-    ("status", "told", "tries"), [(400, 400, 1), (401, 401, 1), (429, 429, 2), (500, 500, 2)]
+    ("status", "found", "tries"), [(400, 400, 1), (401, 401, 1), (429, 429, 2), (500, 500, 2)]
 )
 @pytest.mark.parametrize("mode", MODES, ids=str)
 def test_http_error_reaches_the_client_with_its_status(
-    gateway: Stack, node: Worker, mode: Mode, status: int, told: int, tries: int
+    gateway: Stack, node: Worker, mode: Mode, status: int, found: int, tries: int
 ) -> None:
     gateway.model.play(Script(HALF, Fault(status=status)))
     seen = node.run(gateway.job(mode.client, mode.mode, mode.door, TOOLS))
     assert seen.error is not None, describe(gateway.model, seen)
-    assert seen.error["status"] == told, describe(gateway.model, seen)
+    assert seen.error["status"] == found, describe(gateway.model, seen)
     assert "scripted failure" in seen.error["message"]
     assert len(gateway.model.heard) == tries
 

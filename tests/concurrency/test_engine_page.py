@@ -32,6 +32,6 @@ def test_program_of_the_page_runs_without_a_key(tmp_path: Path) -> None:
 
 
 def test_every_setting_and_every_end_is_listed() -> None:
-    told = set(re.findall(r"`(\w+)`", PAGE))
-    assert {field.name for field in structs.fields(EngineSettings)} <= told
-    assert set(get_args(RunEnd)) <= told
+    found = set(re.findall(r"`(\w+)`", PAGE))
+    assert {field.name for field in structs.fields(EngineSettings)} <= found
+    assert set(get_args(RunEnd)) <= found

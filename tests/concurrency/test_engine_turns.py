@@ -71,8 +71,8 @@ def test_call_starts_while_the_answer_is_still_coming() -> None:
 
         ended = await bounded(Engine(model, [tool], observer=let_go).run(ask()))
         assert ended.reason == "answered"
-        told = [type(event) for event in notes.events]
-        assert told.index(CallStarted) < told.index(CallSettled)
+        found = [type(event) for event in notes.events]
+        assert found.index(CallStarted) < found.index(CallSettled)
         started = notes.events.index(notes.of(CallStarted)[0])
         spoken = notes.events[started + 1]
         assert isinstance(spoken, ModelSpoke)
@@ -423,7 +423,7 @@ def test_answer_that_goes_on_after_its_end_ends_the_run() -> None:
         class Chatty(Script):
             """Says all in one read, and more than an answer."""
 
-            async def tell(self, steps: Sequence[Step]) -> AsyncGenerator[Sequence[Event], None]:
+            async def emit(self, steps: Sequence[Step]) -> AsyncGenerator[Sequence[Event], None]:
                 yield [step for step in steps if isinstance(step, Event)]
 
         more = part_events(1, Text(text="more"))

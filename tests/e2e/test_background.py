@@ -224,8 +224,8 @@ def test_an_upstream_that_refuses_makes_the_response_fail(stage: Stage) -> None:
 
 
 def test_an_upstream_that_breaks_off_makes_the_response_fail(stage: Stage) -> None:
-    told = vendor_stream("chat", DONE)
-    cut = ScriptedReply(content_type="text/event-stream", chunks=[told[:-200]], cut=True)
+    sent = vendor_stream("chat", DONE)
+    cut = ScriptedReply(content_type="text/event-stream", chunks=[sent[:-200]], cut=True)
     path = queued(stage, stage.scene("chat", cut))
     response = ended(path)
     assert response["status"] == "failed"

@@ -145,9 +145,9 @@ def test_what_the_backend_refuses_is_left_out_and_reported(door: str, tmp_path: 
         body = plain_body(door, "m", temperature=0.5, **{limit: 99})
         answer = ask(stage.url, door, body)
         assert answer.status_code == 200
-        told = answer.headers["x-dragoman-loss"]
-        assert "unsupported_parameter;at=temperature;drop" in told
-        assert f"unsupported_parameter;at={limit};drop" in told
+        found = answer.headers["x-dragoman-loss"]
+        assert "unsupported_parameter;at=temperature;drop" in found
+        assert f"unsupported_parameter;at={limit};drop" in found
 
 
 def test_a_kept_conversation_is_refused_before_anything_is_sent(tmp_path: Path) -> None:
@@ -256,7 +256,7 @@ def test_nothing_of_the_login_is_logged(tmp_path: Path, capfd: pytest.CaptureFix
     token = make_token()
     replies = [sse(stream("responses", SUNNY)), json_reply({"detail": "Unauthorized"}, 401)]
     with backend_stage(tmp_path, replies, login=chatgpt_login(token)) as stage:
-        told = [ask(stage.url, "chat", plain_body("chat", "m")).text for _ in range(2)]
+        found = [ask(stage.url, "chat", plain_body("chat", "m")).text for _ in range(2)]
     out, err = capfd.readouterr()
     for secret in (token, "refresh-me-not", "acct-1"):
-        assert secret not in out + err + str(told)
+        assert secret not in out + err + str(found)

@@ -311,7 +311,7 @@ def test_the_other_commands_work_without_the_extra(bare: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "code", "told"),
+    ("url", "code", "lines"),
     [
         ("memory:", 0, "ok      memory"),
         ("sqlite:kept.db", 0, "ok      sqlite"),
@@ -319,11 +319,11 @@ def test_the_other_commands_work_without_the_extra(bare: Path) -> None:
         ("postgresql://x:secret@127.0.0.1:1/x", 1, "FAILED"),
     ],
 )
-def test_the_store_is_tried_too(tmp_path: Path, url: str, code: int, told: str) -> None:
+def test_the_store_is_tried_too(tmp_path: Path, url: str, code: int, lines: str) -> None:
     done = run(tmp_path, "check", DRAGOMAN_STORE_URL=url)
     assert done.returncode == code, done.stdout + done.stderr
     line = next(each for each in done.stdout.splitlines() if each.startswith("store "))
-    assert told in line
+    assert lines in line
     assert "secret" not in done.stdout
     assert not (tmp_path / "state").exists()
 

@@ -44,8 +44,8 @@ doors = pytest.mark.parametrize("door", DOORS)
 def shown_limits(url: str, **headers: str) -> list[dict[str, Any]]:
     answer = fetch("GET", f"{url}/v1/limits", headers)
     assert answer.status_code == 200
-    told: dict[str, Any] = answer.json()
-    data: list[dict[str, Any]] = told["data"]
+    body: dict[str, Any] = answer.json()
+    data: list[dict[str, Any]] = body["data"]
     return data
 
 
@@ -97,10 +97,10 @@ def test_limits_reported_inside_the_stream_are_shown(door: str, place: str, tmp_
         },
     }
     frame = b"event: codex.rate_limits\ndata: " + json.dumps(report).encode() + b"\n\n"
-    told = stream("responses", SUNNY)
-    head, _, rest = told.partition(b"event: response.output_item.added")
+    sent = stream("responses", SUNNY)
+    head, _, rest = sent.partition(b"event: response.output_item.added")
     within = head + frame + b"event: response.output_item.added" + rest
-    data = frame + told if place == "before" else within
+    data = frame + sent if place == "before" else within
     with backend_stage(tmp_path, [bare_stream(data)]) as stage:
         talk = conversation(door, stage.url, "m")
         talk.say("hi")

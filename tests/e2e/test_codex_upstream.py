@@ -209,9 +209,9 @@ def test_readiness_reports_a_dead_child(tmp_path: Path) -> None:
     upstream = app_server(tmp_path, [], {"exit_on": {"initialize": 3}})
     with gateway_of(tmp_path, upstream) as gateway:
         wait_until(lambda: ready(gateway)[0] == 503)
-        status, told = ready(gateway)
-        assert (status, told["status"]) == (503, "unready")
-        assert "ended with exit code 3" in told["upstreams"]["codex"]
+        status, found = ready(gateway)
+        assert (status, found["status"]) == (503, "unready")
+        assert "ended with exit code 3" in found["upstreams"]["codex"]
         response = ask(gateway.url, "messages", plain_body("messages", "m"))
         assert response.status_code == 503
 

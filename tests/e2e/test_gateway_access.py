@@ -58,14 +58,14 @@ def guarded() -> Iterator[Stage]:
 
 def error_in(door: str, response: httpx2.Response) -> dict[str, Any]:
     """The error of a response, which must have the dialect's own shape."""
-    told = response.json()
+    answer = response.json()
     assert response.headers["content-type"] == "application/json"
     if door == "messages":
-        assert told["type"] == "error"
-        assert set(told["error"]) >= {"type", "message"}
+        assert answer["type"] == "error"
+        assert set(answer["error"]) >= {"type", "message"}
     else:
-        assert set(told["error"]) >= {"message", "type", "param", "code"}
-    error: dict[str, Any] = told["error"]
+        assert set(answer["error"]) >= {"message", "type", "param", "code"}
+    error: dict[str, Any] = answer["error"]
     return error
 
 

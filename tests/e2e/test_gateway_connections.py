@@ -275,9 +275,9 @@ def test_malformed_request_behind_a_stream_is_never_answered_inside_it(
         client.send(garbage)
         client.send(b"more of it" * 1000)
         go_on.set()
-        told = client.chunks()
-        assert told.endswith(b"data: [DONE]\n\n")
-        assert b"400" not in told
+        result = client.chunks()
+        assert result.endswith(b"data: [DONE]\n\n")
+        assert b"400" not in result
         assert client.rest() == b""
 
 
@@ -313,18 +313,18 @@ def test_client_that_half_closes_gets_its_answer(
     with wire(gateway) as client:
         client.send(request(version=version, is_stream=is_stream))
         client.end()
-        told = client.rest()
-        assert told.count(b"HTTP/1.1 200 OK") == 1
-        assert b"data: [DONE]" in told if is_stream else b'"finish_reason":"stop"' in told
+        sent = client.rest()
+        assert sent.count(b"HTTP/1.1 200 OK") == 1
+        assert b"data: [DONE]" in sent if is_stream else b'"finish_reason":"stop"' in sent
 
 
 def test_all_requests_before_a_half_close_are_answered(gateway: RunningGateway) -> None:
     with wire(gateway) as client:
         client.send(request() + request(is_stream=True) + request())
         client.end()
-        told = client.rest()
-        assert told.count(b"HTTP/1.1 200 OK") == 3
-        assert told.count(b"data: [DONE]") == 1
+        sent = client.rest()
+        assert sent.count(b"HTTP/1.1 200 OK") == 3
+        assert sent.count(b"data: [DONE]") == 1
 
 
 @pytest.mark.parametrize("way", WAYS)

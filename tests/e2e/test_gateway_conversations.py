@@ -74,11 +74,11 @@ def test_many_turns_keep_every_call_and_its_result(
     scene = stage.scene(dialect, *LONG)
     asking = conversation(door, stage.url, scene.model, tools=(WEATHER, TIME), system="Be brief.")
     expected: list[Any] = [Spoken("system", "Be brief.")]
-    told = "How is the weather?"
+    found = "How is the weather?"
     for answer in LONG:
-        if told:
-            asking.say(told)
-            expected.append(Spoken("user", told))
+        if found:
+            asking.say(found)
+            expected.append(Spoken("user", found))
         got = asking.ask(mode)
         heard = last_heard(scene)
         assert heard.turns == expected
@@ -95,7 +95,7 @@ def test_many_turns_keep_every_call_and_its_result(
         for call in got.calls:
             asking.answer(call, f"the result of {call.call_id}")
             expected.append(HeardResult(call.call_id, f"the result of {call.call_id}"))
-        told = "" if got.calls else "And later?"
+        found = "" if got.calls else "And later?"
     assert len(scene.requests) == len(LONG)
 
 

@@ -90,13 +90,13 @@ def test_a_call_cut_by_the_limit_is_never_offered_as_whole(
         ]
         assert "completed" not in whole
     else:
-        told = anthropic_client(stage.url).messages.create(
+        lines = anthropic_client(stage.url).messages.create(
             model=scene.model,
             max_tokens=99,
             messages=[{"role": "user", "content": "hi"}],
             stream=True,
         )
-        reasons = [event.delta.stop_reason for event in told if event.type == "message_delta"]
+        reasons = [event.delta.stop_reason for event in lines if event.type == "message_delta"]
         assert reasons == ["max_tokens"]
 
 
@@ -111,11 +111,11 @@ def test_arguments_keep_their_spelling_in_a_body(stage: Stage, door: str, dialec
         '{"n": 1e2,  "big": 123456789012345678901234567890, "f": 1.50, "s": "\\u00e9é\\/", "n":1}'
     )
     scene = stage.scene(dialect, Answer((Tool("call_1", "get_weather", (text,)),)))
-    told = ask(stage.url, door, plain_body(door, scene.model)).content.decode()
+    result = ask(stage.url, door, plain_body(door, scene.model)).content.decode()
     if door == "messages":
-        assert text in told
+        assert text in result
     else:
-        body = json.loads(told)
+        body = json.loads(result)
         call = (
             body["choices"][0]["message"]["tool_calls"][0]["function"]
             if door == "chat"
@@ -204,15 +204,15 @@ def test_a_client_that_offers_functions_gets_function_calls(
             if line.startswith("data: {")
         ]
         choices = [choice for payload in payloads for choice in payload["choices"]]
-        told: list[dict[str, Any]] = [
+        lines: list[dict[str, Any]] = [
             choice["delta"].get("function_call") or {} for choice in choices
         ]
         finish = [choice["finish_reason"] for choice in choices if choice["finish_reason"]]
     else:
         choice = response.json()["choices"][0]
-        told, finish = [choice["message"]["function_call"]], [choice["finish_reason"]]
-    assert "".join(piece.get("name", "") for piece in told) == "get_weather"
-    assert "".join(piece.get("arguments", "") for piece in told) == call.arguments
+        lines, finish = [choice["message"]["function_call"]], [choice["finish_reason"]]
+    assert "".join(piece.get("name", "") for piece in lines) == "get_weather"
+    assert "".join(piece.get("arguments", "") for piece in lines) == call.arguments
     assert finish == ["function_call"]
 
 
@@ -260,11 +260,11 @@ def test_many_conversations_at_once_do_not_mix(stage: Stage) -> None:
                     "messages": partial(messages, second),
                 }
                 asked.append(("".join(words), clients[door](scene.model)))
-            told = await asyncio.gather(*(answer for _, answer in asked))
-            return list(zip((wanted for wanted, _ in asked), told, strict=True))
+            result = await asyncio.gather(*(answer for _, answer in asked))
+            return list(zip((wanted for wanted, _ in asked), result, strict=True))
 
-    for wanted, told in asyncio.run(crowd()):
-        assert told == wanted
+    for wanted, result in asyncio.run(crowd()):
+        assert result == wanted
 
 
 # --- without any configuration ----------------------------------------------------------------------------------------

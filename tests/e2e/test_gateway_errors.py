@@ -92,15 +92,15 @@ def test_an_error_status_is_the_sdks_own_exception(
     assert UPSTREAM_KEY not in error.response.text
     assert error.response.headers["x-request-id"]
     assert error.response.headers.get("retry-after") == headers.get("retry-after")
-    told = error.response.json()
+    answer = error.response.json()
     if door == "messages":
         assert error.request_id == error.response.headers["x-request-id"]
-        assert told["type"] == "error"
-        assert told["error"]["type"] == ANTHROPIC_TYPES[status]
+        assert answer["type"] == "error"
+        assert answer["error"]["type"] == ANTHROPIC_TYPES[status]
     else:
-        assert set(told["error"]) >= {"message", "type", "param", "code"}
+        assert set(answer["error"]) >= {"message", "type", "param", "code"}
         wanted = error_body(dialect, status, "")["error"].get("code")
-        assert told["error"]["code"] == wanted or wanted is None, "one vendor's codes stay"
+        assert answer["error"]["code"] == wanted or wanted is None, "one vendor's codes stay"
     assert len(scene.requests) == 1
 
 
@@ -195,9 +195,9 @@ def test_an_error_that_is_not_the_vendors_own_is_reported_all_the_same(
         asking.ask("create")
     error: Any = caught.value
     assert error.status_code == status
-    told = error.response.json()["error"]
-    assert isinstance(told["message"], str)
-    assert told["message"]
+    answer = error.response.json()["error"]
+    assert isinstance(answer["message"], str)
+    assert answer["message"]
 
 
 @dialects

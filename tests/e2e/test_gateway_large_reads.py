@@ -23,9 +23,9 @@ def stage() -> Iterator[Stage]:
         yield running
 
 
-def together(told: bytes) -> ScriptedReply:
+def together(sent: bytes) -> ScriptedReply:
     """A reply of which every frame is a chunk, as one piece of bytes: few reads bring many chunks."""
-    frames = [frame.raw for frame in FrameParser().feed(told)]
+    frames = [frame.raw for frame in FrameParser().feed(sent)]
     head = (
         b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
     )
@@ -33,9 +33,9 @@ def together(told: bytes) -> ScriptedReply:
     return ScriptedReply(framing="raw", chunks=[head + chunks + b"0\r\n\r\n"])
 
 
-def text_of(door: str, told: bytes) -> str:
+def text_of(door: str, sent: bytes) -> str:
     parser = FrameParser()
-    frames = [frame for frame in (*parser.feed(told), *parser.close()) if not frame.is_done]
+    frames = [frame for frame in (*parser.feed(sent), *parser.close()) if not frame.is_done]
     events = [json.loads(frame.data) for frame in frames if frame.data is not None]
     match door:
         case "chat":
@@ -56,9 +56,9 @@ def text_of(door: str, told: bytes) -> str:
 def test_what_comes_together_is_sent_whole_and_in_order(
     stage: Stage, door: str, dialect: str, texts: tuple[str, ...], way: str
 ) -> None:
-    told = stream(dialect, Answer((Said(texts),)))
+    sent = stream(dialect, Answer((Said(texts),)))
     if way == "crlf":
-        told = told.replace(b"\n", b"\r\n")
-    scene = stage.scene(dialect, together(told) if way == "chunks" else sse(told))
+        sent = sent.replace(b"\n", b"\r\n")
+    scene = stage.scene(dialect, together(sent) if way == "chunks" else sse(sent))
     with streaming(stage.url, door, plain_body(door, scene.model, stream=True)) as response:
         assert text_of(door, response.read()) == "".join(texts)

@@ -8,7 +8,16 @@ from typing import Any
 
 import pytest
 
-from obsidian_cases import BLOCKS, CASES, DECLARED, FLAGS, Told, read_stream, reply_of, told
+from obsidian_cases import (
+    BLOCKS,
+    CASES,
+    DECLARED,
+    FLAGS,
+    ExpectedAnswer,
+    expected_answer,
+    read_stream,
+    reply_of,
+)
 from plain_http import ask
 from stage import Scene, Stage, running_stage
 
@@ -62,7 +71,7 @@ def asked(stage: Stage, scene: Scene, way: str, mode: str) -> Any:
     return ask(stage.url, "chat", body, {"x-proxy-output-mode": mode})
 
 
-def content_of(expected: Told, flag: str, mode: str, content: str) -> None:
+def content_of(expected: ExpectedAnswer, flag: str, mode: str, content: str) -> None:
     """The prose as it was said, and in `obsidian-xml` a canonical block for each call, after the prose before it."""
     blocks = re.findall(r"<use_tool>.*?</use_tool>", content, re.DOTALL)
     prose = re.sub(r"<use_tool>.*?</use_tool>", "", content, flags=re.DOTALL)
@@ -89,7 +98,7 @@ def test_every_setting_works_in_every_stream(house: House, flag: str, mode: str,
     stage = house.stage(flag)
     answer = asked(stage, put_on(stage, case, "stream"), "stream", mode)
     read = read_stream(answer.text)
-    expected = told(flag, case)
+    expected = expected_answer(flag, case)
     assert answer.status_code == 200
     assert answer.headers["x-proxy-output-mode"] == mode
     if expected.fails:
@@ -106,7 +115,7 @@ def test_every_setting_works_in_every_stream(house: House, flag: str, mode: str,
     check_comment(read.frames, expected, flag)
 
 
-def check_comment(frames: list[str], expected: Told, flag: str) -> None:
+def check_comment(frames: list[str], expected: ExpectedAnswer, flag: str) -> None:
     """The comment is there once, with what is true, and nothing is between it and the end."""
     comments = [frame for frame in frames if COMMENT.fullmatch(frame)]
     assert frames[-2:] == [*comments, "data: [DONE]"]
@@ -127,7 +136,7 @@ def test_every_setting_works_in_every_body(
 ) -> None:
     stage = house.stage(flag)
     answer = asked(stage, put_on(stage, case, way), way, mode)
-    expected = told(flag, case)
+    expected = expected_answer(flag, case)
     if expected.fails or (case, way) == ("cut", "body"):
         assert answer.status_code >= 500
         return

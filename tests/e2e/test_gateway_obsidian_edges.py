@@ -258,8 +258,8 @@ def test_the_openai_sdk_understands_both_modes(plain: Stage, mode: str, case: st
     message = whole.choices[0].message
     assert content == message.content
     assert finishes == [whole.choices[0].finish_reason] == ["tool_calls"]
-    told = [call.function.arguments for call in message.tool_calls]
-    assert ["".join(pieces) for pieces in calls.values()] == told
+    found = [call.function.arguments for call in message.tool_calls]
+    assert ["".join(pieces) for pieces in calls.values()] == found
 
 
 @pytest.mark.parametrize("streamed", [True, False])

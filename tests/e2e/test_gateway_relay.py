@@ -134,15 +134,15 @@ def test_spellings_of_a_regular_stream_are_kept(stage: Stage, door: str) -> None
     scene = stage.scene(door)
     plain = stream(door, answer_for(scene.model))
     frames = plain.split(b"\n\n")[:-1]
-    told = b": hello\n\n" + b"\n\n".join(
+    received = b": hello\n\n" + b"\n\n".join(
         frame.replace(b"data: {", b'data:{"x-new": [1.0, 1e5],  ', 1)
         + (b"\n: a comment inside" if at % 3 == 0 else b"")
         for at, frame in enumerate(frames)
     )
-    told = (told + b"\n\n").replace(b"\n", b"\r\n")
-    scene.parts.append(sse(told, cut_into=100))
+    received = (received + b"\n\n").replace(b"\n", b"\r\n")
+    scene.parts.append(sse(received, cut_into=100))
     response = ask(stage.url, door, streaming(door, scene.model))
-    assert response.content == told
+    assert response.content == received
 
 
 @doors
@@ -167,9 +167,9 @@ def test_of_a_renamed_model_only_the_name_is_changed(
         door,
         streaming(door, scene.model) if is_stream else plain_body(door, scene.model),
     )
-    told = stream(door, answer_for(name)) if is_stream else body_bytes(door, answer_for(name))
+    received = stream(door, answer_for(name)) if is_stream else body_bytes(door, answer_for(name))
     was, becomes = json.dumps(name).encode(), json.dumps(scene.model).encode()
-    assert response.content == told.replace(was, becomes)
+    assert response.content == received.replace(was, becomes)
 
 
 @doors

@@ -108,14 +108,14 @@ def test_a_written_call_is_a_call_streamed_and_not(stage: Stage, door: str, name
     form = FORMS[name]
     route = name if name in NOT_SENTINEL else None
     answer = Answer((Said(pieces(form.text)),))
-    told = {mode: ask(stage, door, mode, answer, route=route) for mode in ("create", "stream")}
-    for got in told.values():
+    lines = {mode: ask(stage, door, mode, answer, route=route) for mode in ("create", "stream")}
+    for got in lines.values():
         check_calls(got, form, door)
-    assert told["create"].text == told["stream"].text
+    assert lines["create"].text == lines["stream"].text
     if door != "messages":  # whose SDK keeps no text of arguments that came in a body
-        written = [[call.arguments for call in got.calls] for got in told.values()]
+        written = [[call.arguments for call in got.calls] for got in lines.values()]
         assert written[0] == written[1]
-    assert told["create"].usage == told["stream"].usage
+    assert lines["create"].usage == lines["stream"].usage
 
 
 @pytest.mark.parametrize("name", ["hermes", "qwen3_coder", "use_tool", "deepseek_v31", "gemma4"])
@@ -298,8 +298,8 @@ def call_before_text(_: ReceivedRequest) -> ScriptedReply:
          "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
         for delta, finish in [*((delta, None) for delta in deltas), ({}, "tool_calls")]
     ]  # fmt: skip
-    told = "".join(f"data: {json.dumps(frame)}\n\n" for frame in frames) + "data: [DONE]\n\n"
-    return sse(told.encode())
+    result = "".join(f"data: {json.dumps(frame)}\n\n" for frame in frames) + "data: [DONE]\n\n"
+    return sse(result.encode())
 
 
 @pytest.mark.parametrize("door", DOORS)

@@ -92,9 +92,9 @@ def pieces_told(door: str, url: str, model: str) -> Iterator[str]:
                         yield delta.partial_json
 
 
-def wait_for(told: Iterator[str], mark: str) -> str:
+def wait_for(lines: Iterator[str], mark: str) -> str:
     seen: list[str] = []
-    for piece in told:
+    for piece in lines:
         seen.append(piece)
         if mark in piece:
             return "".join(seen)
@@ -114,12 +114,12 @@ def test_every_piece_arrives_before_the_next_is_sent(stage: Stage, door: str, di
     )
     gates = Gates(dialect, answer, marks)
     scene = stage.scene(dialect, gates.reply())
-    told = pieces_told(door, stage.url, scene.model)
+    found = pieces_told(door, stage.url, scene.model)
     try:
         for mark, gate in gates.events.items():
             gate.set()
-            wait_for(told, mark)
-        assert "".join(told).endswith('"}')
+            wait_for(found, mark)
+        assert "".join(found).endswith('"}')
     finally:
         gates.open_all()
 
@@ -139,14 +139,14 @@ def test_of_interleaved_calls_the_first_is_sent_as_it_comes_and_the_other_after_
     )
     gates = Gates(dialect, answer, marks)
     scene = stage.scene(dialect, gates.reply())
-    told = pieces_told(door, stage.url, scene.model)
+    found = pieces_told(door, stage.url, scene.model)
     try:
         gates.events["a-one"].set()
-        wait_for(told, "a-one")
+        wait_for(found, "a-one")
         gates.events["b-one"].set()
         gates.events["a-two"].set()
-        assert "b-one" not in wait_for(told, "a-two")
+        assert "b-one" not in wait_for(found, "a-two")
         gates.events["b-two"].set()
-        assert "".join(told) == '"}{"note":"b-one b-two"}'
+        assert "".join(found) == '"}{"note":"b-one b-two"}'
     finally:
         gates.open_all()

@@ -126,8 +126,8 @@ def test_an_upstream_that_answers_a_stream_with_a_body_is_streamed(
 def test_an_upstream_that_answers_with_a_stream_nobody_asked_for_gives_a_body(
     stage: Stage, door: str, dialect: str, content_type: str | None
 ) -> None:
-    told = stream(dialect, ANSWER)
-    scene = stage.scene(dialect, ScriptedReply(content_type=content_type, chunks=[told]))
+    received = stream(dialect, ANSWER)
+    scene = stage.scene(dialect, ScriptedReply(content_type=content_type, chunks=[received]))
     asking = conversation(door, stage.url, scene.model, tools=(WEATHER,))
     asking.say("hi")
     got = asking.ask("create")
@@ -266,19 +266,19 @@ def test_rate_limits_are_reported_in_the_words_of_the_clients_vendor(
     else:
         reply = json_reply(error_body(dialect, 429, "slow down"), 429, headers=sent)
     scene = stage.scene(dialect, reply)
-    told = ask(stage.url, door, plain_body(door, scene.model, stream=True))
-    assert told.status_code == status
+    texts = ask(stage.url, door, plain_body(door, scene.model, stream=True))
+    assert texts.status_code == status
     if (door == "messages") == (dialect == "messages"):
-        assert {name: told.headers.get(name) for name in sent} == sent
+        assert {name: texts.headers.get(name) for name in sent} == sent
     elif door == "messages":
-        assert told.headers["anthropic-ratelimit-requests-limit"] == "100"
-        assert told.headers["anthropic-ratelimit-tokens-remaining"] == "4000"
-        reset = datetime.fromisoformat(told.headers["anthropic-ratelimit-requests-reset"])
+        assert texts.headers["anthropic-ratelimit-requests-limit"] == "100"
+        assert texts.headers["anthropic-ratelimit-tokens-remaining"] == "4000"
+        reset = datetime.fromisoformat(texts.headers["anthropic-ratelimit-requests-reset"])
         assert 60 < (reset - datetime.now(UTC)).total_seconds() < 120
     else:
-        assert told.headers["x-ratelimit-limit-requests"] == "100"
-        assert told.headers["x-ratelimit-remaining-tokens"] == "4000"
-        assert told.headers["x-ratelimit-reset-requests"].startswith("1m")
+        assert texts.headers["x-ratelimit-limit-requests"] == "100"
+        assert texts.headers["x-ratelimit-remaining-tokens"] == "4000"
+        assert texts.headers["x-ratelimit-reset-requests"].startswith("1m")
 
 
 # --- names of models ----------------------------------------------------------------------------------------------------

@@ -97,9 +97,9 @@ def test_the_stream_is_one_that_every_client_reads(stage: Stage, door: str, dial
     first = answers(said("One."), echo("1"), add(1, 1))
     second = answers(said("Two."), echo("2", "call_3"))
     scene = stage.scene(dialect, first, second, answers(said("Three.")), delivery="frames")
-    told = raw_stream(stage, door, scene)
-    CHECKS[door](told)
-    assert told.count(b"One.") + told.count(b"Two.") + told.count(b"Three.") >= 3
+    received = raw_stream(stage, door, scene)
+    CHECKS[door](received)
+    assert received.count(b"One.") + received.count(b"Two.") + received.count(b"Three.") >= 3
 
 
 @pytest.mark.parametrize(("door", "mode", "dialect"), WITH_TOOLS)

@@ -71,9 +71,9 @@ def test_no_tool_is_run_for_a_client_that_allows_none(
     scene = stage.scene(dialect, answers(echo("ran")), answers(said("Done.")))
     got = sent(stage, door, mode, scene, (WEATHER,), tool_choice=NONE[door])
     assert got.text == "Done."
-    (told,) = outcome(scene)
-    assert "ran" not in told.split()
-    assert "allows no tool" in told
+    (found,) = outcome(scene)
+    assert "ran" not in found.split()
+    assert "allows no tool" in found
     if door == "responses":
         assert [item.output for item in got.hosted] == [None]
 

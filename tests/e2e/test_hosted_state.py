@@ -41,15 +41,15 @@ def created(stage: Stage, scene: Scene, **more: Any) -> Any:
 
 def spoken_turns(scene: Scene) -> list[tuple[str, str]]:
     """Return a summary of the upstream's last request."""
-    told: list[tuple[str, str]] = []
+    lines: list[tuple[str, str]] = []
     for turn in last_heard(scene).turns:
         if isinstance(turn, Spoken):
-            told.append((turn.role, turn.text))
+            lines.append((turn.role, turn.text))
         elif isinstance(turn, HeardCall):
-            told.append(("call", turn.name))
+            lines.append(("call", turn.name))
         elif isinstance(turn, HeardResult):
-            told.append(("result", turn.text))
-    return told
+            lines.append(("result", turn.text))
+    return lines
 
 
 WHOLE = [
@@ -110,8 +110,8 @@ def test_items_without_ids_are_known_by_their_server(stage: Stage, dialect: str)
     item |= {"arguments": '{"text":"a saw"}', "output": "a saw"}
     scene = stage.scene(dialect, answers(said("No.")))
     created(stage, scene, input=[item, {"role": "user", "content": "And more?"}])
-    told = [turn for turn in spoken_turns(scene) if turn[0] in ("call", "result")]
-    assert told == [("call", "workshop__echo"), ("result", "a saw")]
+    found = [turn for turn in spoken_turns(scene) if turn[0] in ("call", "result")]
+    assert found == [("call", "workshop__echo"), ("result", "a saw")]
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -144,14 +144,14 @@ def test_a_mixed_response_goes_on_when_the_client_has_its_result(
     more = {"previous_response_id": response.id, "tools": [FUNCTION]}
     last = created(stage, goes_on, input=[output], **more)
     assert last.output_text == "Done."
-    told = spoken_turns(goes_on)
-    assert told[1:5] == [
+    found = spoken_turns(goes_on)
+    assert found[1:5] == [
         ("call", "workshop__echo"),
         ("call", "get_weather"),
         ("result", "a saw"),
         ("result", "rain"),
     ]
-    assert told[5:] == [("call", "workshop__add"), ("result", "3")]
+    assert found[5:] == [("call", "workshop__add"), ("result", "3")]
 
 
 def test_outputs_are_submitted_for_the_clients_calls_only(stage: Stage) -> None:
@@ -174,9 +174,9 @@ def test_the_required_action_profile_is_kept(stage: Stage) -> None:
     scene = stage.scene("chat", answers(echo("a saw"), own))
     body = plain_body("responses", scene.model, tools=[FUNCTION], stream=True)
     answer = ask_plainly(stage.url, "responses", body, PROFILE)
-    told = bytes(answer.content)
-    assert b"response.required_action" in told
-    assert b'"status":"incomplete"' in told
+    sent = bytes(answer.content)
+    assert b"response.required_action" in sent
+    assert b'"status":"incomplete"' in sent
 
 
 def test_nothing_is_run_twice_by_a_stored_stream(stage: Stage) -> None:

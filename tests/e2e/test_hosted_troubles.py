@@ -62,19 +62,19 @@ class Reader:
     """Reads a stream while it comes."""
 
     def __init__(self, response: httpx2.Response) -> None:
-        self.told = b""
+        self.received = b""
         self._pieces = response.iter_bytes()
 
     def until(self, wanted: bytes) -> None:
-        while wanted not in self.told:
+        while wanted not in self.received:
             piece = next(self._pieces, None)
-            assert piece is not None, f"{wanted!r} never came: {self.told!r}"
-            self.told += piece
+            assert piece is not None, f"{wanted!r} never came: {self.received!r}"
+            self.received += piece
 
     def rest(self) -> bytes:
         for piece in self._pieces:
-            self.told += piece
-        return self.told
+            self.received += piece
+        return self.received
 
 
 def slow(name: str) -> Answer:
@@ -147,11 +147,11 @@ def test_an_upstream_that_fails_later_is_a_failure_in_the_stream(
 ) -> None:
     failing: ScriptedReply = second_turns()[how]
     scene = stage.scene("chat", answers(said("One."), echo("x")), failing)
-    told = raw_stream(stage, door, scene)
-    CHECKS[door](told)
-    assert b"One." in told
-    assert FAILED[door] in told
-    assert (b"out of order" in told) == (how == "error")
+    received = raw_stream(stage, door, scene)
+    CHECKS[door](received)
+    assert b"One." in received
+    assert FAILED[door] in received
+    assert (b"out of order" in received) == (how == "error")
 
 
 @pytest.mark.parametrize("door", DOORS)
@@ -216,10 +216,10 @@ def test_time_that_is_up_ends_an_answer_and_its_tools(records: Path) -> None:
         sent(stage, "chat", "create", ready)
         for door in DOORS:
             scene = stage.scene("chat", slow(f"timed-{door}"))
-            told = raw_stream(stage, door, scene)
-            CHECKS[door](told)
-            assert FAILED[door] in told
-            assert b"exceeded the time limit" in told
+            received = raw_stream(stage, door, scene)
+            CHECKS[door](received)
+            assert FAILED[door] in received
+            assert b"exceeded the time limit" in received
             wait_until((records / f"cancelled-timed-{door}").exists)
 
 

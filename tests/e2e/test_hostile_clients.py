@@ -132,12 +132,12 @@ def test_client_that_writes_all_before_it_reads_sees_why_it_was_refused(
     opening = head(path, f"content-length: {size}", key=KEY if status == 413 else "")
     with socket.create_connection(("127.0.0.1", guarded.port), timeout=30) as client:
         client.sendall(opening + b"x" * size + b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
-        told = b""
-        while b"HTTP/1.1 200 OK" not in told:
+        received = b""
+        while b"HTTP/1.1 200 OK" not in received:
             more = client.recv(65_536)
-            assert more, told
-            told += more
-        assert told.startswith(b"HTTP/1.1 %d " % status)
+            assert more, received
+            received += more
+        assert received.startswith(b"HTTP/1.1 %d " % status)
 
 
 # --- times ------------------------------------------------------------------------------------------------------------
@@ -171,9 +171,9 @@ def test_head_that_trickles_is_given_up(impatient: RunningGateway, before: bytes
         if before.startswith(b"GET"):
             assert client.answer()[0].startswith(b"http/1.1 200 ")
         began = time.monotonic()
-        told = trickle(client, b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nx: " + b"y" * 400)
-        assert told.startswith(b"HTTP/1.1 408 ")
-        assert b"server.head_timeout" in told
+        result = trickle(client, b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nx: " + b"y" * 400)
+        assert result.startswith(b"HTTP/1.1 408 ")
+        assert b"server.head_timeout" in result
         assert time.monotonic() - began < 10
 
 
@@ -204,9 +204,9 @@ def test_body_that_stalls_takes_no_place_and_is_given_up(
             assert text_of(other.answer()[1])
         pieces = b"1\r\n \r\n" * 100 if kind == "trickles in chunks" else body[5:]
         for client in clients:
-            told = client.rest() if kind == "stalls" else trickle(client, pieces)
-            assert told.startswith(b"HTTP/1.1 408 ")
-            assert b"server.body_timeout" in told
+            received = client.rest() if kind == "stalls" else trickle(client, pieces)
+            assert received.startswith(b"HTTP/1.1 408 ")
+            assert b"server.body_timeout" in received
         wait_until(lambda: not impatient.app.gateway.exchanges)
 
 
@@ -231,10 +231,10 @@ def test_body_that_was_to_be_asked_for_and_was_not_wanted_is_not_waited_for(
 ) -> None:
     with socket.create_connection(("127.0.0.1", guarded.port), timeout=30) as client:
         client.sendall(head(PATH, "expect: 100-continue", "content-length: 10"))
-        told = b""
+        received = b""
         while data := client.recv(65_536):
-            told += data
-        assert told.startswith(b"HTTP/1.1 401 ")
+            received += data
+        assert received.startswith(b"HTTP/1.1 401 ")
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -306,10 +306,10 @@ def test_requests_that_are_not_answered_yet_are_few(guarded: Served) -> None:
             client = socket.create_connection(("127.0.0.1", guarded.port), timeout=30)
             opened.enter_context(client)
             client.sendall(many)
-            told = b""
+            received = b""
             while data := client.recv(65_536):
-                told += data
-            assert 1 <= told.count(b"HTTP/1.1 401 ") <= 100
+                received += data
+            assert 1 <= received.count(b"HTTP/1.1 401 ") <= 100
     assert memory_of(guarded.pid) - before < MOST_MEMORY
 
 

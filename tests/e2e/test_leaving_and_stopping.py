@@ -124,10 +124,10 @@ def test_upstream_that_is_cut_mid_stream_becomes_a_failure_of_the_door(
         connection(gateway) as client,
     ):
         client.request("POST", PATHS[door], ask(door))
-        told = client.getresponse().read()
+        received = client.getresponse().read()
         wanted, forbidden = FAILURES[door]
-        assert wanted in told
-        assert forbidden not in told
+        assert wanted in received
+        assert forbidden not in received
 
 
 @pytest.mark.parametrize("door", DIALECTS)
@@ -144,9 +144,9 @@ def test_upstream_that_goes_silent_becomes_a_failure_after_the_idle_time(
         settings = structs.replace(settings, upstreams={"scripted": silent})
         with running_gateway(settings, way) as gateway, connection(gateway) as client:
             client.request("POST", PATHS[door], ask(door))
-            told = client.getresponse().read()
-            assert FAILURES[door][0] in told
-            assert FAILURES[door][1] not in told
+            received = client.getresponse().read()
+            assert FAILURES[door][0] in received
+            assert FAILURES[door][1] not in received
         never.set()
 
 
@@ -179,12 +179,12 @@ def test_client_that_does_not_read_stops_the_upstream_and_memory_stays_bounded(w
 
 
 def _read_to(response: http.client.HTTPResponse, wanted: bytes) -> bytes:
-    told = b""
+    received = b""
     deadline = time.monotonic() + 5.0
-    while wanted not in told:
-        assert time.monotonic() < deadline, told
-        told += response.read1()
-    return told
+    while wanted not in received:
+        assert time.monotonic() < deadline, received
+        received += response.read1()
+    return received
 
 
 def _settled(upstream: ScriptedUpstream) -> int:
@@ -217,9 +217,9 @@ def test_gateway_that_stops_lets_a_stream_finish_within_the_grace(
             gateway.server.should_exit = True
             wait_until(lambda: gateway.app.gateway.is_stopping)
             rest.set()
-            told = response.read()
-            assert b"get_weather" in told
-            assert ENDS[door] in told
+            received = response.read()
+            assert b"get_weather" in received
+            assert ENDS[door] in received
 
 
 @pytest.mark.parametrize("door", DIALECTS)
@@ -236,11 +236,11 @@ def test_gateway_that_stops_fails_what_is_open_after_the_grace(door: str, way: s
             client.request("POST", PATHS[door], ask(door))
             response = client.getresponse()
             gateway.server.should_exit = True
-            told = response.read()
+            received = response.read()
             wanted, forbidden = FAILURES[door]
-            assert wanted in told
-            assert b"shutting down" in told
-            assert forbidden not in told
+            assert wanted in received
+            assert b"shutting down" in received
+            assert forbidden not in received
             gateway.stop()
             assert not gateway.app.gateway.exchanges
         never.set()
@@ -264,10 +264,10 @@ def test_silence_is_filled_with_what_the_dialect_allows(door: str, way: str) -> 
         with running_gateway(settings, way) as gateway, connection(gateway) as client:
             client.request("POST", PATHS[door], ask(door))
             response = client.getresponse()
-            told = _read_to(response, keep_alive)
+            received = _read_to(response, keep_alive)
             rest.set()
-            told += response.read()
-            assert b"get_weather" in told
+            received += response.read()
+            assert b"get_weather" in received
 
 
 def test_silence_before_the_first_byte_is_filled_with_comments_only(way: str) -> None:
@@ -282,8 +282,8 @@ def test_silence_before_the_first_byte_is_filled_with_comments_only(way: str) ->
             response = client.getresponse()
             assert response.read1().startswith(b":")
             rest.set()
-            told = response.read()
-            events = [line for line in told.split(b"\n") if line.startswith(b"event:")]
+            received = response.read()
+            events = [line for line in received.split(b"\n") if line.startswith(b"event:")]
             assert events[0] == b"event: response.created"
 
 

@@ -85,13 +85,13 @@ def test_every_upstreams_answer_repeats_the_request_and_so_does_what_was_stored(
     scene = stage.scene(dialect, CALLING)
     request = {**ASKED, "model": scene.model, "stream": is_stream}
     began = int(time.time())
-    told = check(respond(stage, request), request)
-    assert told["status"] == "completed"
-    assert began <= told["completed_at"] <= time.time()
-    assert told["usage"]["input_tokens_details"]["cache_write_tokens"] == 0
-    assert read_again(stage, told["id"]) == [told]
-    replayed = read_again(stage, told["id"], "?stream=true")
-    assert check(replayed, request) == told
+    found = check(respond(stage, request), request)
+    assert found["status"] == "completed"
+    assert began <= found["completed_at"] <= time.time()
+    assert found["usage"]["input_tokens_details"]["cache_write_tokens"] == 0
+    assert read_again(stage, found["id"]) == [found]
+    replayed = read_again(stage, found["id"], "?stream=true")
+    assert check(replayed, request) == found
     assert [each["completed_at"] for each in replayed[:-1]] == [None] * (len(replayed) - 1)
 
 
@@ -130,16 +130,16 @@ def test_an_answer_that_is_cut_repeats_the_request(stage: Stage, dialect: str) -
     scene = stage.scene(dialect, CUT, CUT)
     for is_stream in (False, True):
         request = {**ASKED, "model": scene.model, "stream": is_stream}
-        told = check(respond(stage, request), request)
-        assert (told["status"], told["completed_at"]) == ("incomplete", None)
-        assert told["incomplete_details"] == {"reason": "max_output_tokens"}
-        assert read_again(stage, told["id"]) == [told]
+        found = check(respond(stage, request), request)
+        assert (found["status"], found["completed_at"]) == ("incomplete", None)
+        assert found["incomplete_details"] == {"reason": "max_output_tokens"}
+        assert read_again(stage, found["id"]) == [found]
 
 
 @dialects
 def test_an_answer_that_fails_repeats_the_request(stage: Stage, dialect: str) -> None:
-    told = stream(dialect, DONE)
-    broken = told[: told.index(b"\n\n", len(told) // 2) + 2]
+    sent = stream(dialect, DONE)
+    broken = sent[: sent.index(b"\n\n", len(sent) // 2) + 2]
     scene = stage.scene(dialect, ScriptedReply(content_type="text/event-stream", chunks=[broken]))
     request = {**ASKED, "model": scene.model, "stream": True}
     failed = check(respond(stage, request), request)
@@ -153,10 +153,10 @@ def test_an_answer_that_runs_or_was_cancelled_repeats_the_request(
     stage: Stage, dialect: str
 ) -> None:
     event = threading.Event()
-    told = stream(dialect, DONE)
-    cut = told.index(b"\n\n", len(told) // 2) + 2
+    sent = stream(dialect, DONE)
+    cut = sent.index(b"\n\n", len(sent) // 2) + 2
     held = ScriptedReply(
-        content_type="text/event-stream", chunks=[told[:cut], Wait(event), told[cut:]]
+        content_type="text/event-stream", chunks=[sent[:cut], Wait(event), sent[cut:]]
     )
     scene = stage.scene(dialect, held)
     request = {**ASKED, "model": scene.model, "stream": True}

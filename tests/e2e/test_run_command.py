@@ -94,9 +94,9 @@ def test_result_of_a_call_goes_back_to_the_model(tmp_path: Path, dialect: str) -
     assert (done.returncode, done.stdout) == (0, "Done.\n"), done.stderr
     asked = upstream.requests[1].json()
     result = cast("dict[str, Any]", asked)["input" if dialect == "responses" else "messages"][-1]
-    told = json.dumps(result)
-    assert "call_7" in told
-    assert "the content" in told
+    found = json.dumps(result)
+    assert "call_7" in found
+    assert "the content" in found
 
 
 @pytest.mark.parametrize(

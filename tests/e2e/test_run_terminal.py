@@ -373,9 +373,9 @@ def test_question_of_an_mcp_server_is_asked_field_by_field_and_answered(tmp_path
         running.until("send it")
         running.type("y\n")
         assert running.wait() == 0
-    told = json.loads(messages(upstream.requests[1])[-1]["content"])
+    body = json.loads(messages(upstream.requests[1])[-1]["content"])
     given = {"action": "accept", "content": {"name": "Ada", "sure": True}}
-    assert told == {"inputResponses": {"who": given}, "requestState": "état 1"}
+    assert body == {"inputResponses": {"who": given}, "requestState": "état 1"}
 
 
 @pytest.mark.parametrize(("typed", "action"), [("n\n", "decline"), ("\x04", "cancel")])
@@ -391,8 +391,8 @@ def test_question_of_an_mcp_server_can_be_declined_and_left(
         running.until("answer it")
         running.type(typed)
         assert running.wait() == 0
-    told = json.loads(messages(upstream.requests[1])[-1]["content"])
-    assert told["inputResponses"] == {"who": {"action": action}}
+    body = json.loads(messages(upstream.requests[1])[-1]["content"])
+    assert body["inputResponses"] == {"who": {"action": action}}
 
 
 def test_login_at_an_mcp_server_goes_by_the_browser_and_is_needed_once(tmp_path: Path) -> None:

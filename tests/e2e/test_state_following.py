@@ -55,9 +55,9 @@ def held(
 ) -> Generator[tuple[Reader, str, threading.Event]]:
     """A stream that stops in its middle until the event is set."""
     gate = threading.Event()
-    told = stream(dialect, DONE)
-    cut = told.index(b"\n\n", len(told) // 2) + 2
-    chunks: list[Chunk] = [told[:cut], Wait(gate), told[cut:]]
+    sent = stream(dialect, DONE)
+    cut = sent.index(b"\n\n", len(sent) // 2) + 2
+    chunks: list[Chunk] = [sent[:cut], Wait(gate), sent[cut:]]
     scene = stage.scene(dialect, ScriptedReply(content_type="text/event-stream", chunks=chunks))
     body = {**plain_body("responses", scene.model), "stream": True}
     with streaming(stage.url, "responses", body, headers) as response:
@@ -91,10 +91,10 @@ def test_a_follower_gets_what_was_sent_and_then_what_comes(stage: Stage, dialect
 def test_the_sdk_follows_a_response_that_runs(stage: Stage) -> None:
     key = {"authorization": "Bearer key-of-the-client"}
     with held(stage, "chat", key) as (first, response_id, gate):
-        told = openai_client(stage.url).responses.retrieve(
+        texts = openai_client(stage.url).responses.retrieve(
             response_id, stream=True, starting_after=0
         )
-        events = iter(told)
+        events = iter(texts)
         assert next(events).sequence_number == 1
         gate.set()
         rest = list(events)

@@ -87,8 +87,8 @@ def test_the_ai_sdk_refers_in_the_order_of_its_steps(stage: Stage) -> None:
         "tool_choice": "auto",
         "stream": True,
     }
-    told = ask(stage.url, "responses", body, HEADERS)
-    assert b"response.completed" in told.content
+    found = ask(stage.url, "responses", body, HEADERS)
+    assert b"response.completed" in found.content
     heard = hear("chat", scene.requests[1].body)
     spoken = [turn.text for turn in heard.turns if isinstance(turn, Spoken)]
     assert "How is the weather?" in spoken

@@ -82,13 +82,13 @@ def test_of_many_at_once_on_two_nodes_exactly_one_continues(nodes: list[Served])
 def test_a_response_is_cancelled_on_another_node(nodes: list[Served]) -> None:
     """That it runs is seen elsewhere in a moment, and that it was cancelled as soon; long before its lease is renewed."""
     ids: list[str] = []
-    told: list[Any] = []
+    found: list[Any] = []
 
     def read() -> None:
         for event in client_of(nodes[0]).responses.create(
             model="rehearsal-slow", input="weather in Bergen, please " * 60, stream=True
         ):
-            told.append(event)
+            found.append(event)
             if event.type == "response.created":
                 ids.append(event.response.id)
 
@@ -102,18 +102,18 @@ def test_a_response_is_cancelled_on_another_node(nodes: list[Served]) -> None:
     assert json.loads(body)["status"] == "cancelled"
     reader.join(StoreSettings().lease / 3 / 2)
     assert not reader.is_alive()
-    assert told[-1].type == "response.failed"
+    assert found[-1].type == "response.failed"
     assert json.loads(nodes[1].ask(path)[1])["status"] == "cancelled"
 
 
 def test_a_response_of_another_node_is_sent_when_it_is_over(nodes: list[Served]) -> None:
-    told: list[Any] = []
+    found: list[Any] = []
 
     def read() -> None:
         stream = client_of(nodes[0]).responses.create(
             model="rehearsal-slow", input="weather in Bergen, please " * 6, stream=True
         )
-        told.extend(told_event for event in stream for told_event in _noted(event, ids))
+        found.extend(told_event for event in stream for told_event in _noted(event, ids))
 
     ids: list[str] = []
     reader = threading.Thread(target=read, daemon=True)
@@ -124,7 +124,7 @@ def test_a_response_of_another_node_is_sent_when_it_is_over(nodes: list[Served])
     assert json.loads(nodes[1].ask(path)[1])["status"] == "in_progress"
     followed = list(client_of(nodes[1]).responses.retrieve(ids[0], stream=True, starting_after=2))
     reader.join(PATIENCE)
-    assert followed == told[3:]
+    assert followed == found[3:]
     assert followed[-1].type == "response.completed"
 
 
@@ -142,13 +142,13 @@ def test_a_database_that_goes_away_comes_back(postgres: PostgresServer, tmp_path
         postgres.stop()
         try:
             for _ in range(3):
-                status, told = node.ask("/v1/responses", again)
-                assert status == 503, told
-                assert json.loads(told)["error"]["type"] == "server_error"
-                status, told = node.ask("/v1/responses", {**body, "stream": True})
+                status, lines = node.ask("/v1/responses", again)
+                assert status == 503, lines
+                assert json.loads(lines)["error"]["type"] == "server_error"
+                status, lines = node.ask("/v1/responses", {**body, "stream": True})
                 assert status == 200
-                assert b"response.failed" in told
-                assert b"response.completed" not in told
+                assert b"response.failed" in lines
+                assert b"response.completed" not in lines
                 assert node.ask("/v1/responses", {**body, "store": False})[0] == 200
                 chat = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}]}
                 assert node.ask("/v1/chat/completions", chat)[0] == 200
@@ -157,9 +157,9 @@ def test_a_database_that_goes_away_comes_back(postgres: PostgresServer, tmp_path
         finally:
             postgres.start()
         # Nobody restarted anything.
-        status, told = node.ask("/v1/responses", again)
-        assert status == 200, told
-        assert json.loads(told)["previous_response_id"] == first["id"]
+        status, lines = node.ask("/v1/responses", again)
+        assert status == 200, lines
+        assert json.loads(lines)["previous_response_id"] == first["id"]
         assert json.loads(node.ask("/readyz")[1]) == {"status": "ready"}
 
 
@@ -173,9 +173,9 @@ def test_by_default_workers_share_a_file_that_survives_them(tmp_path: Path) -> N
         previous = None
         for number in range(12):
             body = {"model": MODEL, "input": f"turn {number}", "previous_response_id": previous}
-            status, told = node.ask("/v1/responses", {**body, "stream": number % 2 == 1})
-            assert status == 200, told
-            last = told.rpartition(b"data: ")[2] if number % 2 else told
+            status, lines = node.ask("/v1/responses", {**body, "stream": number % 2 == 1})
+            assert status == 200, lines
+            last = lines.rpartition(b"data: ")[2] if number % 2 else lines
             response = json.loads(last)
             previous = response.get("response", response)["id"]
         assert file.stat().st_mode & 0o077 == 0

@@ -87,8 +87,8 @@ def test_a_conversation_goes_on_by_the_id_of_its_last_response(
 def test_a_stored_response_is_what_was_sent(stage: Stage, dialect: str, stream: bool) -> None:
     scene = stage.scene(dialect, CALLING)
     client = openai_client(stage.url)
-    told = respond(stage.url, model=scene.model, tools=TOOLS, input="hi", stream=stream)
-    assert client.responses.retrieve(told.id) == told
+    lines = respond(stage.url, model=scene.model, tools=TOOLS, input="hi", stream=stream)
+    assert client.responses.retrieve(lines.id) == lines
 
 
 @pytest.mark.parametrize("answer", [CALLING, LONG], ids=["short", "long"])
@@ -98,15 +98,15 @@ def test_a_stored_stream_is_replayed_byte_for_byte(
 ) -> None:
     scene = stage.scene(dialect, answer)
     body = {"model": scene.model, "input": "hi", "tools": TOOLS, "stream": True}
-    told = ask(stage.url, "responses", body, {"authorization": "Bearer key-of-the-client"})
-    created = json.loads(told.content.partition(b"data: ")[2].partition(b"\n")[0])
+    found = ask(stage.url, "responses", body, {"authorization": "Bearer key-of-the-client"})
+    created = json.loads(found.content.partition(b"data: ")[2].partition(b"\n")[0])
     path = f"{stage.url}/v1/responses/{created['response']['id']}"
     headers = {"authorization": "Bearer key-of-the-client"}
     again = fetch("GET", f"{path}?stream=true", headers)
     assert again.headers["content-type"].startswith("text/event-stream")
-    assert again.content == told.content
+    assert again.content == found.content
     later = fetch("GET", f"{path}?stream=true&starting_after=3", headers).content
-    assert told.content.endswith(later)
+    assert found.content.endswith(later)
     assert b'"sequence_number":4' in later.replace(b" ", b"")
     assert b'"sequence_number":3}' not in later.replace(b" ", b"")
     nothing = fetch("GET", f"{path}?stream=true&starting_after=9999", headers)
@@ -115,12 +115,12 @@ def test_a_stored_stream_is_replayed_byte_for_byte(
 
 def test_a_stored_body_is_replayed_as_a_stream(stage: Stage) -> None:
     scene = stage.scene("chat", CALLING)
-    told = respond(stage.url, model=scene.model, tools=TOOLS, input="hi")
-    events = list(openai_client(stage.url).responses.retrieve(told.id, stream=True))
+    found = respond(stage.url, model=scene.model, tools=TOOLS, input="hi")
+    events = list(openai_client(stage.url).responses.retrieve(found.id, stream=True))
     assert events[0].type == "response.created"
     assert events[-1].type == "response.completed"
-    assert events[-1].response.id == told.id
-    assert events[-1].response.output_text == told.output_text
+    assert events[-1].response.id == found.id
+    assert events[-1].response.output_text == found.output_text
 
 
 def test_the_input_of_a_response_is_listed_in_pages(stage: Stage) -> None:
@@ -177,9 +177,9 @@ def test_what_is_deleted_is_gone_and_so_is_what_continued_it(stage: Stage) -> No
 @streams
 def test_a_response_that_is_not_to_be_stored_is_not(stage: Stage, stream: bool) -> None:
     scene = stage.scene("messages", DONE)
-    told = respond(stage.url, model=scene.model, input="one", store=False, stream=stream)
+    lines = respond(stage.url, model=scene.model, input="one", store=False, stream=stream)
     with pytest.raises(openai.NotFoundError):
-        openai_client(stage.url).responses.retrieve(told.id)
+        openai_client(stage.url).responses.retrieve(lines.id)
 
 
 @pytest.mark.parametrize("dialect", ["chat", "messages"])
@@ -202,12 +202,12 @@ def test_an_unknown_response_may_be_known_to_an_upstream_that_has_responses(stag
 
 def test_what_one_key_stored_another_does_not_find(stage: Stage) -> None:
     scene = stage.scene("chat", DONE)
-    told = respond(stage.url, model=scene.model, input="mine")
+    found = respond(stage.url, model=scene.model, input="mine")
     stranger = openai_client(stage.url, "another-key")
     with pytest.raises(openai.NotFoundError):
-        stranger.responses.retrieve(told.id)
+        stranger.responses.retrieve(found.id)
     with pytest.raises(openai.BadRequestError):
-        stranger.responses.create(model=scene.model, input="x", previous_response_id=told.id)
+        stranger.responses.create(model=scene.model, input="x", previous_response_id=found.id)
 
 
 @pytest.mark.parametrize(
@@ -262,20 +262,20 @@ def test_only_what_is_asked_for_is_stored_by_that_policy() -> None:
     with running_stage(store=StoreSettings(url="memory:", policy="asked")) as stage:
         scene = stage.scene("chat", DONE, DONE)
         client = openai_client(stage.url)
-        told = respond(stage.url, model=scene.model, input="x")
+        found = respond(stage.url, model=scene.model, input="x")
         with pytest.raises(openai.NotFoundError):
-            client.responses.retrieve(told.id)
-        told = respond(stage.url, model=scene.model, input="x", store=True)
-        assert client.responses.retrieve(told.id) == told
+            client.responses.retrieve(found.id)
+        found = respond(stage.url, model=scene.model, input="x", store=True)
+        assert client.responses.retrieve(found.id) == found
 
 
 def test_with_the_store_off_nothing_is_kept_and_nothing_found() -> None:
     with running_stage(store=StoreSettings(url="memory:", policy="off")) as stage:
         scene = stage.scene("chat", DONE, DONE)
-        told = respond(stage.url, model=scene.model, input="x", store=True)
+        found = respond(stage.url, model=scene.model, input="x", store=True)
         with pytest.raises(openai.NotFoundError):
-            openai_client(stage.url).responses.retrieve(told.id)
+            openai_client(stage.url).responses.retrieve(found.id)
         with pytest.raises(openai.BadRequestError) as refused:
-            respond(stage.url, model=scene.model, input="x", previous_response_id=told.id)
+            respond(stage.url, model=scene.model, input="x", previous_response_id=found.id)
         assert refused.value.code == "previous_response_not_found"
         assert stage.gateway.app.gateway.store.is_open is False

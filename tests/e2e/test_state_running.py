@@ -39,10 +39,10 @@ def bereft() -> Iterator[Stage]:
 
 def held(dialect: str, answer: Answer, event: threading.Event) -> ScriptedReply:
     """An answer whose end waits for the event."""
-    told = stream(dialect, answer)
-    cut = told.index(b"\n\n", len(told) // 2) + 2
+    sent = stream(dialect, answer)
+    cut = sent.index(b"\n\n", len(sent) // 2) + 2
     return ScriptedReply(
-        content_type="text/event-stream", chunks=[told[:cut], Wait(event), told[cut:]]
+        content_type="text/event-stream", chunks=[sent[:cut], Wait(event), sent[cut:]]
     )
 
 
@@ -69,14 +69,14 @@ class Running:
 @contextmanager
 def running(stage: Stage, body: Json) -> Generator[tuple[Running, str]]:
     with streaming(stage.url, "responses", {**body, "stream": True}) as response:
-        told = Running(response.iter_lines())
-        yield told, f"{stage.url}/v1/responses/{told.next()['response']['id']}"
+        found = Running(response.iter_lines())
+        yield found, f"{stage.url}/v1/responses/{found.next()['response']['id']}"
 
 
 def test_a_response_that_runs_is_seen_and_not_continued(stage: Stage) -> None:
     event = threading.Event()
     scene = stage.scene("chat", held("chat", CALLING, event))
-    with running(stage, plain_body("responses", scene.model, tools=TOOLS)) as (told, path):
+    with running(stage, plain_body("responses", scene.model, tools=TOOLS)) as (found, path):
         assert fetch("GET", path).json()["status"] == "in_progress"
         outputs = b'{"tool_outputs":[{"call_id":"call_1","output":"x"}]}'
         refused = fetch("POST", f"{path}/submit_tool_outputs", content=outputs)
@@ -86,18 +86,18 @@ def test_a_response_that_runs_is_seen_and_not_continued(stage: Stage) -> None:
         again = ask(stage.url, "responses", plain_body("responses", scene.model, **previous))
         assert again.status_code == 409
         event.set()
-        assert told.rest()[-1]["type"] == "response.completed"
+        assert found.rest()[-1]["type"] == "response.completed"
     assert fetch("GET", path).json()["status"] == "completed"
 
 
 def test_a_cancelled_response_ends_and_its_client_gets_the_failure(stage: Stage) -> None:
     event = threading.Event()
     scene = stage.scene("chat", held("chat", DONE, event))
-    with running(stage, plain_body("responses", scene.model)) as (told, path):
+    with running(stage, plain_body("responses", scene.model)) as (found, path):
         cancelled = fetch("POST", f"{path}/cancel")
         assert cancelled.status_code == 200
         assert cancelled.json()["status"] == "cancelled"
-        last = told.rest()[-1]
+        last = found.rest()[-1]
         assert last["type"] == "response.failed"
         assert "cancelled" in last["response"]["error"]["message"]
     wait_until(lambda: scene.requests[0].closed_at is not None)
@@ -114,17 +114,17 @@ def test_a_cancelled_response_ends_and_its_client_gets_the_failure(stage: Stage)
 
 def test_a_response_that_is_over_cannot_be_cancelled(stage: Stage) -> None:
     scene = stage.scene("chat", DONE)
-    told = ask(stage.url, "responses", plain_body("responses", scene.model)).json()
-    path = f"{stage.url}/responses/{told['id']}"
-    assert fetch("POST", f"{path}/cancel").json() == told
+    document = ask(stage.url, "responses", plain_body("responses", scene.model)).json()
+    path = f"{stage.url}/responses/{document['id']}"
+    assert fetch("POST", f"{path}/cancel").json() == document
 
 
 def test_a_response_that_is_deleted_while_it_runs_ends_too(stage: Stage) -> None:
     event = threading.Event()
     scene = stage.scene("messages", held("messages", DONE, event))
-    with running(stage, plain_body("responses", scene.model)) as (told, path):
+    with running(stage, plain_body("responses", scene.model)) as (found, path):
         assert fetch("DELETE", path).json()["deleted"] is True
-        assert told.rest()[-1]["type"] == "response.failed"
+        assert found.rest()[-1]["type"] == "response.failed"
     event.set()
     assert fetch("GET", path).status_code == 404
 
@@ -143,9 +143,9 @@ def test_pings_of_the_required_action_profile_are_counted(stage: Stage) -> None:
     scene = stage.scene("chat", held("chat", CALLING, event))
     body = plain_body("responses", scene.model, tools=TOOLS, stream=True)
     headers = {"x-dragoman-profile": "required-action"}
-    told: list[Any] = []
+    found: list[Any] = []
     thread = threading.Thread(
-        target=lambda: told.append(ask(stage.url, "responses", body, headers))
+        target=lambda: found.append(ask(stage.url, "responses", body, headers))
     )
     thread.start()
     wait_until(lambda: bool(scene.requests))
@@ -154,7 +154,7 @@ def test_pings_of_the_required_action_profile_are_counted(stage: Stage) -> None:
     thread.join(10)
     events = [
         json.loads(line.removeprefix(b"data: "))
-        for line in told[0].content.splitlines()
+        for line in found[0].content.splitlines()
         if line.startswith(b"data: ")
     ]
     assert "ping" in [each["type"] for each in events]
@@ -163,7 +163,7 @@ def test_pings_of_the_required_action_profile_are_counted(stage: Stage) -> None:
     path = f"{stage.url}/v1/responses/{events[0]['response']['id']}?stream=true"
     again = fetch("GET", path).content
     assert b"ping" not in again
-    assert [line for line in told[0].content.splitlines() if b"ping" not in line and line] == [
+    assert [line for line in found[0].content.splitlines() if b"ping" not in line and line] == [
         line for line in again.splitlines() if line
     ]
 
@@ -200,9 +200,9 @@ def test_what_needs_the_store_fails_clearly_without_it(bereft: Stage) -> None:
     assert ask(bereft.url, "responses", previous).status_code == 503
     assert fetch("GET", f"{bereft.url}/v1/responses/resp_1").status_code == 503
     thread = plain_body("messages", scene.model, thread={"type": "create"}, stream=True)
-    told = ask(bereft.url, "messages", thread)
-    assert b"event: error" in told.content
-    assert b"message_stop" not in told.content
+    found = ask(bereft.url, "messages", thread)
+    assert b"event: error" in found.content
+    assert b"message_stop" not in found.content
 
 
 def test_what_does_not_need_the_store_goes_on_without_it(bereft: Stage) -> None:
@@ -226,18 +226,18 @@ def test_response_too_large_for_the_store_is_not_reported_as_stored() -> None:
         refused = ask(stage.url, "responses", body)
         assert refused.status_code == 413
         assert "100 bytes" in refused.json()["error"]["message"]
-        told = ask(stage.url, "responses", {**body, "stream": True})
-        assert b"response.failed" in told.content
-        assert b"response.completed" not in told.content
+        texts = ask(stage.url, "responses", {**body, "stream": True})
+        assert b"response.failed" in texts.content
+        assert b"response.completed" not in texts.content
 
 
 def test_what_has_expired_is_gone() -> None:
     with running_stage(store=StoreSettings(url="memory:", ttl=0.5)) as stage:
         scene = stage.scene("chat", DONE, DONE)
-        told = ask(stage.url, "responses", plain_body("responses", scene.model)).json()
-        path = f"{stage.url}/v1/responses/{told['id']}"
+        document = ask(stage.url, "responses", plain_body("responses", scene.model)).json()
+        path = f"{stage.url}/v1/responses/{document['id']}"
         wait_until(lambda: fetch("GET", path).status_code == 404)
-        previous = plain_body("responses", scene.model, previous_response_id=told["id"])
+        previous = plain_body("responses", scene.model, previous_response_id=document["id"])
         assert ask(stage.url, "responses", previous).status_code == 400
 
 
@@ -250,11 +250,11 @@ def test_credentials_of_tools_are_not_stored(stage: Stage) -> None:
         "authorization": "s3cret",
     }
     body = plain_body("responses", scene.model, tools=[tool])
-    told = ask(stage.url, "responses", body).json()
+    document = ask(stage.url, "responses", body).json()
     assert b"s3cret" in scene.requests[0].body
-    path = f"{stage.url}/v1/responses/{told['id']}"
+    path = f"{stage.url}/v1/responses/{document['id']}"
     assert b"s3cret" not in fetch("GET", f"{path}/input_items").content
     later = stage.scene("responses", DONE)
-    again = plain_body("responses", later.model, previous_response_id=told["id"])
+    again = plain_body("responses", later.model, previous_response_id=document["id"])
     assert ask(stage.url, "responses", again).is_success
     assert b"s3cret" not in later.requests[0].body

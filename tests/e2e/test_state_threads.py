@@ -202,8 +202,8 @@ def test_a_message_is_continued_once(stage: Stage) -> None:
         messages=result("sunny"),
         thread=thread,
         betas=["message-threads-2026-08-12"],
-    ) as told:
-        second = told.get_final_message()
+    ) as found:
+        second = found.get_final_message()
     assert second.id != first.id
     error = raised(stage, scene, messages=result("again"), thread=thread)
     assert isinstance(error, anthropic.BadRequestError)
@@ -242,11 +242,11 @@ def test_a_thread_that_makes_no_sense_is_refused(stage: Stage, thread: Any, para
 
 def test_a_message_of_a_thread_is_no_response(stage: Stage) -> None:
     scene = stage.scene("chat", DONE)
-    told = create(stage, scene, thread={"type": "create"}).json()
+    answer = create(stage, scene, thread={"type": "create"}).json()
     refused = ask(
         stage.url,
         "responses",
-        {"model": scene.model, "input": "x", "previous_response_id": told["id"]},
+        {"model": scene.model, "input": "x", "previous_response_id": answer["id"]},
     )
     assert refused.status_code == 400
 

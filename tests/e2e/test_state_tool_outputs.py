@@ -266,9 +266,9 @@ def check_list(events: list[Json], name: str = "get_weather") -> None:
     assert {added["item"]["id"], item["item"]["id"], output["id"]} == {added["item"]["id"]}
     calls = {added["item"]["call_id"], item["item"]["call_id"], output["call_id"]}
     assert len(calls) == 1
-    for told in (added["item"], item["item"], output):
-        assert told["type"] == "function_call"
-        assert told["name"] == name
+    for found in (added["item"], item["item"], output):
+        assert found["type"] == "function_call"
+        assert found["name"] == name
     assert added["item"]["status"] == "in_progress"
     assert item["item"]["status"] == output["status"] == "completed"
     assert added["item"]["arguments"] == ""
@@ -353,9 +353,9 @@ def test_an_answer_without_calls_waits_for_nothing_in_any_profile(
     stage: Stage, stream: bool
 ) -> None:
     scene = stage.scene("chat", DONE)
-    told = create(stage, scene.model, REQUIRED, stream=stream)
-    assert told["status"] == "completed"
-    assert "required_action" not in told
+    lines = create(stage, scene.model, REQUIRED, stream=stream)
+    assert lines["status"] == "completed"
+    assert "required_action" not in lines
 
 
 OUTPUTS = [{"tool_call_id": "call_1", "output": "sunny"}]

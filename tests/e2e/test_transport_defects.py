@@ -43,9 +43,9 @@ def test_m148_compressed_stream_of_an_upstream_is_read_and_sent_plainly(
     ):
         ask(client)
         response = client.getresponse()
-        told = response.read()
-        assert b"get_weather" in told
-        assert told.endswith(b"data: [DONE]\n\n")
+        sent = response.read()
+        assert b"get_weather" in sent
+        assert sent.endswith(b"data: [DONE]\n\n")
         assert response.getheader("content-encoding") is None
         # A compressed stream is held back block by block: it was not asked for.
         assert upstream.requests[0].headers["accept-encoding"] == "identity"
@@ -67,9 +67,9 @@ def test_m150_stream_forbids_proxies_to_hold_or_compress_it() -> None:
         response = client.getresponse()
         assert response.getheader("x-accel-buffering") == "no"
         assert "no-transform" in (response.getheader("cache-control") or "")
-        told = b""
-        while b"Let me " not in told:  # nothing more will come before it has arrived
-            told += response.read1()
+        sent = b""
+        while b"Let me " not in sent:  # nothing more will come before it has arrived
+            sent += response.read1()
         gate.set()
         response.read()
 
@@ -118,11 +118,11 @@ def test_codex_gets_a_full_context_in_the_stream_and_a_long_wait_as_an_error(
     ):
         client.request("POST", f"/v1/{path}", body, {"originator": "codex_exec"})
         response = client.getresponse()
-        told = response.read()
+        sent = response.read()
         if door == "responses":
             assert response.status == 200
-            assert b"event: response.failed" in told
-            assert b'"code":"context_length_exceeded"' in told
+            assert b"event: response.failed" in sent
+            assert b'"code":"context_length_exceeded"' in sent
         else:
             assert response.status == 400
         client.request("POST", f"/v1/{path}", body, {"originator": "codex_exec"})
@@ -143,14 +143,14 @@ def test_head_without_an_end_is_cut_off() -> None:
         sock = client.sock
         assert sock is not None
         sock.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nx-long: ")
-        told = b""
+        sent = b""
         try:
             for _ in range(64):
                 sock.sendall(b"a" * 65_536)
-            told = sock.recv(65_536)
+            sent = sock.recv(65_536)
         except OSError:
-            told = told or b"HTTP/1.1 431 closed before it was read"
-        assert told.startswith(b"HTTP/1.1 431")
+            sent = sent or b"HTTP/1.1 431 closed before it was read"
+        assert sent.startswith(b"HTTP/1.1 431")
 
 
 def test_large_head_gets_the_doors_own_error() -> None:

@@ -144,8 +144,8 @@ def _failing_stream(dialect: str, *, first: bool) -> ScriptedReply:
     frame = failure_frame(dialect, QUOTED, 0 if first else 3)
     if first:
         return sse(frame)
-    told = stream(dialect, Answer((Said(("Let me ", "look.")),)))
-    frames = told.split(b"\n\n")
+    received = stream(dialect, Answer((Said(("Let me ", "look.")),)))
+    frames = received.split(b"\n\n")
     return sse(b"\n\n".join(frames[:3]) + b"\n\n" + frame, cut_into="frames")
 
 
@@ -206,8 +206,8 @@ def test_a_count_of_tokens_that_fails_does_not_quote_the_key(stage: Stage) -> No
 def test_what_is_kept_of_a_failure_does_not_quote_the_key(stage: Stage) -> None:
     reply = _failing_stream("responses", first=False)
     scene = stage.scene("responses", reply, route="responses-repair")
-    told = ask(stage.url, "responses", plain_body("responses", scene.model, stream=True))
-    created = next(line for line in told.text.splitlines() if line.startswith("data: "))
+    texts = ask(stage.url, "responses", plain_body("responses", scene.model, stream=True))
+    created = next(line for line in texts.text.splitlines() if line.startswith("data: "))
     response_id = json.loads(created.removeprefix("data: "))["response"]["id"]
     kept = fetch("GET", f"{stage.url}/v1/responses/{response_id}")
     assert kept.json()["status"] == "failed"

@@ -203,13 +203,13 @@ class Setting:
     def _asked(self, url: str, name: str, key: str) -> str:
         if name in PAGES:
             return _ask(url + name, key)
-        told = [
+        lines = [
             _ask(url + PATHS[name], key, _body(name, model, stream=stream))
             for model in ("echo", "env", "absent", "codex")
             for stream in (False, True)
         ]
-        assert all(told)
-        return "\n".join(told)
+        assert all(lines)
+        return "\n".join(lines)
 
 
 def _body(door: str, model: str, *, stream: bool) -> bytes:

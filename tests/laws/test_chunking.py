@@ -32,15 +32,15 @@ def steps_of(dialect: str, reads: list[bytes]) -> list[Step]:
 def events_of(dialect: str, reads: list[bytes]) -> list[Event]:
     """The same by the shorter way, which keeps no bytes."""
     decoder = make_decoder(dialect)
-    told = [event for data in reads for event in decoder.events(data)]
-    return told + [event for step in decoder.close() for event in step.events]
+    found = [event for data in reads for event in decoder.events(data)]
+    return found + [event for step in decoder.close() for event in step.events]
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @law
-@given(told=events(max_parts=3), seed=st.integers(0, 2**32))
-def test_reads_may_be_cut_anywhere(dialect: str, told: tuple[Event, ...], seed: int) -> None:
-    data = write(dialect, told).data
+@given(sequence=events(max_parts=3), seed=st.integers(0, 2**32))
+def test_reads_may_be_cut_anywhere(dialect: str, sequence: tuple[Event, ...], seed: int) -> None:
+    data = write(dialect, sequence).data
     whole = steps_of(dialect, [data])
     assert b"".join(step.raw for step in whole) == data
     told_whole = [event for step in whole for event in step.events]
@@ -53,11 +53,11 @@ def test_reads_may_be_cut_anywhere(dialect: str, told: tuple[Event, ...], seed: 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @law
-@given(told=events(may_amend=True))
+@given(sequence=events(may_amend=True))
 def test_decoded_events_are_grammatical_and_their_deltas_add_up(
-    dialect: str, told: tuple[Event, ...]
+    dialect: str, sequence: tuple[Event, ...]
 ) -> None:
-    steps = steps_of(dialect, [write(dialect, told).data])
+    steps = steps_of(dialect, [write(dialect, sequence).data])
     decoded = [event for step in steps for event in step.events]
     assert is_grammatical(decoded)
     assert find_disagreements(decoded) == ()

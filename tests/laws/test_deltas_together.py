@@ -110,8 +110,8 @@ def test_frames_that_come_together_are_encoded_as_they_are_alone(source: str, ta
     for data in spoilt(source)[:60]:
         frames = frames_of(data)
         alone, at_once = interpreter(), interpreter()
-        told = b"".join([alone.feed(frame) for frame in frames]) + alone.close()
-        assert at_once.feed(data) + at_once.close() == told
+        sent = b"".join([alone.feed(frame) for frame in frames]) + alone.close()
+        assert at_once.feed(data) + at_once.close() == sent
         assert alone.tally.call_count == at_once.tally.call_count
 
 

@@ -83,14 +83,14 @@ calls = st.builds(
 @st.composite
 def scripts(draw: st.DrawFn) -> list[list[Step]]:
     """Answers with calls, some of them cut, then one without."""
-    told: list[list[Step]] = []
+    found: list[list[Step]] = []
     for made in draw(st.lists(st.lists(calls, max_size=4), max_size=3)):
         steps: list[Step] = []
         for number, one in enumerate(made):
             steps += part_events(number, one)
             steps += [_yield] * draw(st.integers(0, 2))
-        told.append([*steps, Failed(ERROR)] if draw(st.integers(0, 5)) == 0 else [*steps, *_END])
-    return [*told, answer_text()]
+        found.append([*steps, Failed(ERROR)] if draw(st.integers(0, 5)) == 0 else [*steps, *_END])
+    return [*found, answer_text()]
 
 
 async def _yield() -> None:
@@ -127,12 +127,12 @@ def test_run_is_emitted_in_order_and_leaves_nothing_open(
     asyncio.run(main())
 
 
-def check_order(told: Sequence[EngineEvent]) -> None:
+def check_order(events: Sequence[EngineEvent]) -> None:
     turn = 0
     is_open = False
     running: set[str] = set()
     settled: set[str] = set()
-    for event in told:
+    for event in events:
         match event:
             case TurnStarted():
                 assert not is_open
@@ -155,7 +155,7 @@ def check_order(told: Sequence[EngineEvent]) -> None:
                 assert not running
                 is_open = False
             case RunEnded():
-                assert event is told[-1]
+                assert event is events[-1]
                 assert not is_open
             case _:
                 pass
@@ -164,9 +164,9 @@ def check_order(told: Sequence[EngineEvent]) -> None:
 @law
 @given(answers(), st.integers(0, 80))
 def test_any_answer_ends_a_run_with_a_conversation_that_can_be_gone_on_with(
-    told: tuple[Event, ...], cut: int
+    events: tuple[Event, ...], cut: int
 ) -> None:
-    steps: list[Step] = [_to_ours(event) for event in told[:cut]]
+    steps: list[Step] = [_to_ours(event) for event in events[:cut]]
 
     async def main() -> None:
         tools = [Moody("read", [], is_parallel=True)]

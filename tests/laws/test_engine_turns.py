@@ -163,10 +163,10 @@ def test_every_call_settles_once_and_no_call_is_left_without_a_result(
 @law
 @given(answers(), st.integers(0, 60), st.data())
 def test_any_answer_cut_anywhere_leaves_a_conversation_that_can_be_sent_again(
-    told: tuple[Event, ...], cut: int, data: st.DataObject
+    events: tuple[Event, ...], cut: int, data: st.DataObject
 ) -> None:
     play = Play()
-    for event in told[:cut]:
+    for event in events[:cut]:
         play.take(play.turn.hear(_renamed(event)))
     if play.answer is None:
         play.take(play.turn.stop("cancelled"))

@@ -60,10 +60,10 @@ def test_calls_and_results_pair_whatever_the_history(target: str, messages: list
     assert len(calls) == sum(len(message.get("tool_calls", ())) for message in messages)
     assert len({call.call_id for call in calls}) == len(calls)
     assert [result.call_id for result in results] == [call.call_id for call in calls]
-    told = json.dumps([part.text for part in texts_in(parts)])
+    output = json.dumps([part.text for part in texts_in(parts)])
     for message in messages:
         if message["role"] in ("tool", "user"):
-            assert message["content"].strip() in told
+            assert message["content"].strip() in output
 
 
 def texts_in(parts: list[Any]) -> list[Text]:

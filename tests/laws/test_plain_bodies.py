@@ -134,6 +134,6 @@ def test_a_plain_call_of_a_custom_tool_is_unwrapped() -> None:
     source = json.dumps({"input": "*** Begin Patch"})
     path: list[str | int] = ["choices", 0, "message", "tool_calls", 0, "function", "arguments"]
     names = NameMap.build((Tool(name="look", kind="custom"),))
-    told = translate_body(changed("chat", path, source), "chat", "responses", names=names)
-    calls = [item for item in json.loads(told.body)["output"] if "call_id" in item]
+    found = translate_body(changed("chat", path, source), "chat", "responses", names=names)
+    calls = [item for item in json.loads(found.body)["output"] if "call_id" in item]
     assert (calls[0]["type"], calls[0]["input"]) == ("custom_tool_call", "*** Begin Patch")

@@ -28,7 +28,7 @@ def decoded(decoder: StreamDecoder, reads: list[bytes]) -> tuple[list[Event], li
     return [event for step in steps for event in step.events], decoder.problems
 
 
-def told(decoder: StreamDecoder, reads: list[bytes]) -> tuple[list[Event], list[Problem]]:
+def decode_reads(decoder: StreamDecoder, reads: list[bytes]) -> tuple[list[Event], list[Problem]]:
     events = [event for read in reads for event in decoder.events(read)]
     events += [event for step in decoder.close() for event in step.events]
     return events, decoder.problems
@@ -40,7 +40,7 @@ def check(dialect: str, context: DecodeContext, reads: list[bytes]) -> None:
 
     quick = decoded(decoder(), reads)
     assert quick == decoded(StreamDecoder(slow_reader(dialect, context)), reads)
-    assert quick == told(decoder(), reads)
+    assert quick == decode_reads(decoder(), reads)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

@@ -32,12 +32,12 @@ CARRIED = {"chat": {"output_media", "stop_sequence"}, "messages": {"invalid_inpu
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @law
-@given(told=events())
+@given(sequence=events())
 def test_what_comes_back_is_what_was_sent_less_the_declared_losses(
-    dialect: str, told: tuple[Event, ...]
+    dialect: str, sequence: tuple[Event, ...]
 ) -> None:
-    written = write(dialect, told)
-    expected = project(dialect, told)
+    written = write(dialect, sequence)
+    expected = project(dialect, sequence)
     assert received(dialect, read(dialect, [written.data]).events) == expected.outcome
     assert {loss.code for loss in written.losses} == expected.codes
     assert expected.codes <= codec(dialect).losses.keys()
@@ -56,9 +56,9 @@ VENDORS = [
 def test_what_a_vendor_said_crosses_less_the_declared_losses(
     source: str, name: str, target: str
 ) -> None:
-    told = read(source, [frames(source, STREAMS[source][name])]).events
-    written = write(target, told)
-    expected = project(target, told)
+    found = read(source, [frames(source, STREAMS[source][name])]).events
+    written = write(target, found)
+    expected = project(target, found)
     back = read(target, [written.data])
     assert received(target, back.events) == expected.outcome
     assert {loss.code for loss in written.losses} == expected.codes
@@ -67,9 +67,11 @@ def test_what_a_vendor_said_crosses_less_the_declared_losses(
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @law
-@given(told=events(may_fail=False))
-def test_what_a_dialect_has_said_it_can_say_again(dialect: str, told: tuple[Event, ...]) -> None:
-    once = read(dialect, [write(dialect, told).data])
+@given(sequence=events(may_fail=False))
+def test_what_a_dialect_has_said_it_can_say_again(
+    dialect: str, sequence: tuple[Event, ...]
+) -> None:
+    once = read(dialect, [write(dialect, sequence).data])
     if not isinstance(once.events[-1], Completed):
         return  # a cut call that looks whole: see the Messages encoder
     again = write(dialect, once.events)
@@ -80,30 +82,30 @@ def test_what_a_dialect_has_said_it_can_say_again(dialect: str, told: tuple[Even
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @law
-@given(told=events())
+@given(sequence=events())
 def test_every_answer_is_written_as_the_clients_of_the_dialect_demand(
-    dialect: str, told: tuple[Event, ...]
+    dialect: str, sequence: tuple[Event, ...]
 ) -> None:
-    DOORS[dialect](write(dialect, without_the_unheard_of(dialect, told)).data)
+    DOORS[dialect](write(dialect, without_the_unheard_of(dialect, sequence)).data)
 
 
 @pytest.mark.parametrize("dialect", ["chat", "messages"])
 @law
-@given(told=events(may_amend=True))
+@given(sequence=events(may_amend=True))
 def test_an_answer_that_was_amended_fails_as_the_clients_of_the_dialect_demand(
-    dialect: str, told: tuple[Event, ...]
+    dialect: str, sequence: tuple[Event, ...]
 ) -> None:
-    data = write(dialect, without_the_unheard_of(dialect, told)).data
+    data = write(dialect, without_the_unheard_of(dialect, sequence)).data
     DOORS[dialect](data)
     shown = {0, 1} if dialect == "chat" else {0}
-    choices = {event.part: event.choice for event in told if isinstance(event, PartStarted)}
+    choices = {event.part: event.choice for event in sequence if isinstance(event, PartStarted)}
     is_amended = any(
         isinstance(event, PartEnded)
         and event.amended
         and isinstance(event.value, Call)
         and event.value.executor == "client"
         and choices[event.part] in shown
-        for event in told
+        for event in sequence
     )
     if is_amended:
         assert isinstance(read(dialect, [data]).events[-1], Failed)

@@ -41,11 +41,11 @@ def outcome(dialect: str, data: bytes, decode: DecodeContext | None = None) -> O
     return fold([*events, *(event for step in decoder.close() for event in step.events)])
 
 
-def meaning(told: Outcome) -> tuple[object, ...]:
+def meaning(found: Outcome) -> tuple[object, ...]:
     """What of an answer must come through, repaired or not."""
-    calls = [(call.call_id, call.name, call.input) for call in calls_of(told)]
-    finishes = [choice.finish for choice in told.choices]
-    return text_of(told), reasoning_of(told), calls, finishes, told.error is None
+    calls = [(call.call_id, call.name, call.input) for call in calls_of(found)]
+    finishes = [choice.finish for choice in found.choices]
+    return text_of(found), reasoning_of(found), calls, finishes, found.error is None
 
 
 @pytest.mark.parametrize(("dialect", "name"), VENDOR)
@@ -59,12 +59,12 @@ def test_stream_of_a_vendor_passes_byte_for_byte(dialect: str, name: str) -> Non
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_case_of_the_corpus_passes_or_is_encoded_again(case: Case) -> None:
-    told: set[bytes] = set()
+    received: set[bytes] = set()
     for reads in cuts(case.stream).values():
         machine = relay(case.dialect, case.context)
-        told.add(passed(machine, reads))
+        received.add(passed(machine, reads))
         assert machine.is_passing == (case.name in REGULAR), machine.reason
-    (out,) = told
+    (out,) = received
     if case.name in REGULAR:
         assert out == case.stream
     else:
@@ -76,8 +76,8 @@ def test_case_of_the_corpus_passes_or_is_encoded_again(case: Case) -> None:
     assert meaning(after)[3:] == meaning(before)[3:]
 
 
-def _calls(told: Outcome) -> list[tuple[str, str, str]]:
-    return [(call.call_id, call.name, call.input) for call in calls_of(told)]
+def _calls(found: Outcome) -> list[tuple[str, str, str]]:
+    return [(call.call_id, call.name, call.input) for call in calls_of(found)]
 
 
 @pytest.mark.parametrize(("dialect", "name"), VENDOR)
@@ -182,9 +182,9 @@ def test_whatever_is_wrong_the_answer_comes_through_and_ends(
 )
 def test_body_of_a_vendor_passes_byte_for_byte(dialect: str, name: str) -> None:
     data = json.dumps(BODIES[dialect][name], indent=2).encode()
-    told, tally = relay_body(data, dialect, decode=DecodeContext(), encode=EncodeContext())
-    assert told.body is data
-    assert told.error is None
+    received, tally = relay_body(data, dialect, decode=DecodeContext(), encode=EncodeContext())
+    assert received.body is data
+    assert received.error is None
     assert tally.finish is not None
     renamed, _ = relay_body(
         data, dialect, decode=DecodeContext(), encode=EncodeContext(model="our")

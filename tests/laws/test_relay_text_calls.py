@@ -88,10 +88,10 @@ def outcome(dialect: str, data: bytes) -> Outcome:
     return fold([*events, *(event for step in decoder.close() for event in step.events)])
 
 
-def meaning(told: Outcome) -> tuple[object, ...]:
-    calls = [(call.name, call.input, call.status) for call in calls_of(told)]
-    finishes = [choice.finish for choice in told.choices]
-    return text_of(told), reasoning_of(told), calls, finishes, told.error is None
+def meaning(found: Outcome) -> tuple[object, ...]:
+    calls = [(call.name, call.input, call.status) for call in calls_of(found)]
+    finishes = [choice.finish for choice in found.choices]
+    return text_of(found), reasoning_of(found), calls, finishes, found.error is None
 
 
 def answer(pieces: list[str], *, call: bool = False, finish: FinishReason = "stop") -> list[Event]:
@@ -189,13 +189,13 @@ def test_text_with_a_call_is_emitted_as_on_the_translating_path(
         dialect, dialect, decode=DecodeContext(), encode=EncodeContext(), change=stage().feed
     )
     wanted = outcome(dialect, translated.feed(data) + translated.close())
-    told: set[bytes] = set()
+    received: set[bytes] = set()
     for reads in (stream, [data], *cuts(data).values()):
         machine = relay(dialect)
-        told.add(passed(machine, list(reads)))
+        received.add(passed(machine, list(reads)))
         assert machine.is_over
         assert not machine.is_passing or not calls_of(wanted)
-    (out,) = told
+    (out,) = received
     CHECKS[dialect](out)
     assert meaning(outcome(dialect, out)) == meaning(wanted)
 
@@ -208,13 +208,13 @@ def test_text_is_held_only_while_it_may_still_become_a_call(
     scanner, machine = stage(), relay(dialect)
     upstream, client = make_decoder(dialect), make_decoder(dialect)
     came: list[int] = []  # how much text had come with each frame
-    told = seen = 0
+    found = seen = 0
     for frame in wire(dialect, answer(cut(text, random.Random(seed)))):
         events = upstream.events(frame)
         came.append((came[-1] if came else 0) + _size(events))
-        told += _size(chain.from_iterable(map(scanner.feed, events)))
+        found += _size(chain.from_iterable(map(scanner.feed, events)))
         seen += _size(client.events(machine.feed(frame)))
-        assert seen == max(size for size in (0, *came) if size <= told)
+        assert seen == max(size for size in (0, *came) if size <= found)
 
 
 def _size(events: Iterable[Event]) -> int:
@@ -239,7 +239,7 @@ def choices(texts: list[list[str]], rng: random.Random) -> list[Event]:
     return [*events, *(Finished("stop", number) for number in range(len(texts))), Completed()]
 
 
-def by_choice(told: Outcome) -> list[object]:
+def by_choice(found: Outcome) -> list[object]:
     return [
         (
             choice.index,
@@ -247,7 +247,7 @@ def by_choice(told: Outcome) -> list[object]:
             "".join(part.text for part in choice.parts if isinstance(part, Text)),
             [(part.name, part.input) for part in choice.parts if isinstance(part, Call)],
         )
-        for choice in sorted(told.choices, key=lambda choice: choice.index)
+        for choice in sorted(found.choices, key=lambda choice: choice.index)
     ]
 
 
@@ -267,11 +267,11 @@ def test_choices_do_not_disturb_each_other(texts: list[str], block: str, seed: i
         "chat", "chat", decode=decode, encode=EncodeContext(), scan=stage()
     )
     wanted = by_choice(outcome("chat", translated.feed(data) + translated.close()))
-    told: set[tuple[bytes, bool, str]] = set()
+    received: set[tuple[bytes, bool, str]] = set()
     for reads in (stream, [data], *cuts(data).values()):
         machine = StreamRelay("chat", decode=decode, encode=EncodeContext(), stage=stage())
-        told.add((passed(machine, list(reads)), machine.is_passing, machine.reason))
-    ((out, is_passing, reason),) = told
+        received.add((passed(machine, list(reads)), machine.is_passing, machine.reason))
+    ((out, is_passing, reason),) = received
     assert by_choice(outcome("chat", out)) == wanted
     assert is_passing == (not reason)
     assert not is_passing or out == data
@@ -287,10 +287,10 @@ def test_failure_between_any_two_frames_releases_what_was_held(dialect: str, tex
         sent = b"".join([machine.feed(frame) for frame in stream[:count]])
         out = sent + machine.fail(TOO_SLOW)
         CHECKS[dialect](out)
-        told = outcome(dialect, out)
-        assert told.error is not None
-        if not calls_of(told):
-            assert text_of(told) == text_of(outcome(dialect, b"".join(stream[:count])))
+        result = outcome(dialect, out)
+        assert result.error is not None
+        if not calls_of(result):
+            assert text_of(result) == text_of(outcome(dialect, b"".join(stream[:count])))
 
 
 @pytest.mark.parametrize(
@@ -298,7 +298,7 @@ def test_failure_between_any_two_frames_releases_what_was_held(dialect: str, tex
 )
 def test_body_of_a_vendor_passes_byte_for_byte(dialect: str, name: str) -> None:
     data = json.dumps(BODIES[dialect][name], indent=2).encode()
-    told, _ = relay_body(
+    received, _ = relay_body(
         data, dialect, decode=DecodeContext(), encode=EncodeContext(), stage=stage()
     )
-    assert told.body is data
+    assert received.body is data

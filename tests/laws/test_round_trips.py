@@ -82,9 +82,9 @@ CARRIED = {"stop_sequence", "output_media"}
 
 def _cases() -> list[tuple[str, str, bytes]]:
     found = [
-        (dialect, name, frames(dialect, told))
+        (dialect, name, frames(dialect, result))
         for dialect in DIALECTS
-        for name, told in STREAMS[dialect].items()
+        for name, result in STREAMS[dialect].items()
     ]
     stories = (Story(texts=5, calls=2, arguments=6), Story(texts=1, calls=1, arguments=100))
     found += [
@@ -185,10 +185,10 @@ def _without(value: Any, *names: str) -> Any:
     return value
 
 
-def _clean_chat(told: Sequence[Payload]) -> list[Any]:
+def _clean_chat(result: Sequence[Payload]) -> list[Any]:
     lanes: dict[int, list[Any]] = {}
     bare: Payload = {"index": -1}
-    for payload in _without(list(told), "obfuscation", "reasoning_details"):
+    for payload in _without(list(result), "obfuscation", "reasoning_details"):
         choices: list[Payload] = payload["choices"] or [bare]
         for choice in choices:
             lane = lanes.setdefault(choice["index"], [])
@@ -201,10 +201,10 @@ def _clean_chat(told: Sequence[Payload]) -> list[Any]:
     return [payload for index in sorted(lanes) for payload in lanes[index]]
 
 
-def _clean_responses(told: Sequence[Payload]) -> list[Any]:
+def _clean_responses(result: Sequence[Payload]) -> list[Any]:
     found: list[Any] = []
     late: list[Any] = []
-    for payload in _without(list(told), "obfuscation", "sequence_number"):
+    for payload in _without(list(result), "obfuscation", "sequence_number"):
         if payload["type"] == "response.output_item.added":
             item = payload["item"]
             kept = {key: item[key] for key in ("id", "type", "call_id", "name") if key in item}
@@ -216,8 +216,8 @@ def _clean_responses(told: Sequence[Payload]) -> list[Any]:
     return found + late
 
 
-def _clean_messages(told: Sequence[Payload]) -> list[Any]:
-    return [_without(payload) for payload in told]
+def _clean_messages(result: Sequence[Payload]) -> list[Any]:
+    return [_without(payload) for payload in result]
 
 
 CLEANERS: Mapping[str, Callable[[Sequence[Payload]], list[Any]]] = {
@@ -231,9 +231,9 @@ CLEANERS: Mapping[str, Callable[[Sequence[Payload]], list[Any]]] = {
 _EVENT: TypeAdapter[Any] = TypeAdapter(BetaRawMessageStreamEvent)
 
 
-def _put_chat_together(told: Sequence[Payload]) -> Any:
+def _put_chat_together(result: Sequence[Payload]) -> Any:
     state: ChatCompletionStreamState[None] = ChatCompletionStreamState()
-    for payload in told:
+    for payload in result:
         state.handle_chunk(ChatCompletionChunk.construct(**payload))
     whole = _without(state.current_completion_snapshot.to_dict(), "obfuscation")
     for choice in whole["choices"]:
@@ -242,14 +242,14 @@ def _put_chat_together(told: Sequence[Payload]) -> Any:
     return whole
 
 
-def _put_response_together(told: Sequence[Payload]) -> Any:
-    return _without(told[-1]["response"])
+def _put_response_together(result: Sequence[Payload]) -> Any:
+    return _without(result[-1]["response"])
 
 
-def _put_message_together(told: Sequence[Payload]) -> Any:
+def _put_message_together(result: Sequence[Payload]) -> Any:
     snapshot: Any = None
     buffers: dict[int, bytes] = {}
-    for payload in told:
+    for payload in result:
         if payload["type"] != "ping":
             snapshot = accumulate_event(
                 event=_EVENT.validate_python(payload),

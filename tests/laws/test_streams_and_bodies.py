@@ -53,9 +53,9 @@ LOST_IN_ONE = {"responses": {"media_output"}, "messages": {"invalid_input"}}
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @law
-@given(told=events(may_fail=False))
-def test_stream_and_body_fold_alike(dialect: str, told: tuple[Event, ...]) -> None:
-    canonical = unfold(_with_distinct_fields(fold(told)))
+@given(sequence=events(may_fail=False))
+def test_stream_and_body_fold_alike(dialect: str, sequence: tuple[Event, ...]) -> None:
+    canonical = unfold(_with_distinct_fields(fold(sequence)))
     written = write(dialect, canonical)
     streamed = received(dialect, read(dialect, [written.data]).events)
     if streamed.error is not None:
@@ -74,13 +74,13 @@ def test_stream_and_body_fold_alike(dialect: str, told: tuple[Event, ...]) -> No
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @law
-@given(told=events())
-def test_stream_and_body_fail_alike(dialect: str, told: tuple[Event, ...]) -> None:
-    sent = fold(told).error
+@given(sequence=events())
+def test_stream_and_body_fail_alike(dialect: str, sequence: tuple[Event, ...]) -> None:
+    sent = fold(sequence).error
     if sent is None:
         return
-    streamed = fold(read(dialect, [write(dialect, told).data]).events).error
-    body = codec(dialect).encode_body(told, EncodeContext())
+    streamed = fold(read(dialect, [write(dialect, sequence).data]).events).error
+    body = codec(dialect).encode_body(sequence, EncodeContext())
     whole = fold(codec(dialect).read_body(body, DecodeContext()).events).error
     assert streamed is not None
     assert whole is not None

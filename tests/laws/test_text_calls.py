@@ -82,7 +82,7 @@ def written(form: TextFormat, law: str) -> Iterator[tuple[Chance, list[Written],
         yield chance, calls, form.write(calls)
 
 
-def told(scanner: TextScanner, pieces: Iterable[str]) -> tuple[list[str], str]:
+def scan_pieces(scanner: TextScanner, pieces: Iterable[str]) -> tuple[list[str], str]:
     """The arguments of each call and the text, as the events of a scanner have them."""
     events = [event for piece in pieces for event in scanner.feed(piece)] + [*scanner.finish()]
     ended = [event.value for event in events if isinstance(event, PartEnded)]
@@ -107,7 +107,7 @@ def test_written_calls_are_found_and_the_text_around_them_is_kept(form: TextForm
         assert scan.text.split() == f"{before} {after}".split(), text
         assert [problem for problem in scan.problems if problem.kind != "repaired"] == []
         scanner = TextScanner(tools, formats=formats_for(form))
-        assert told(scanner, cut(text, chance)) == (
+        assert scan_pieces(scanner, cut(text, chance)) == (
             [call.arguments for call in scan.calls],
             scan.text,
         ), text

@@ -62,14 +62,14 @@ def answer(
 
 @QUICK
 @given(events())
-def test_any_answer_stays_grammatical(told: tuple[Event, ...]) -> None:
-    assert is_grammatical(through(told))
+def test_any_answer_stays_grammatical(sequence: tuple[Event, ...]) -> None:
+    assert is_grammatical(through(sequence))
 
 
 @QUICK
 @given(events())
-def test_answer_without_markup_is_the_same_answer(told: tuple[Event, ...]) -> None:
-    assert fold(through(told)) == fold(told)
+def test_answer_without_markup_is_the_same_answer(sequence: tuple[Event, ...]) -> None:
+    assert fold(through(sequence)) == fold(sequence)
 
 
 @QUICK
@@ -79,9 +79,9 @@ def test_calls_in_text_become_calls_however_the_text_is_cut(data: st.DataObject)
     cuts = sorted(data.draw(st.sets(st.integers(0, len(text)), max_size=12)))
     bounds = [0, *cuts, len(text)]
     pieces = [text[start:end] for start, end in pairwise(bounds)]
-    told = through(answer(pieces), data.draw(st.sampled_from((KEEP_ALL, TailPolicy()))))
-    assert is_grammatical(told)
-    outcome = fold(told)
+    found = through(answer(pieces), data.draw(st.sampled_from((KEEP_ALL, TailPolicy()))))
+    assert is_grammatical(found)
+    outcome = fold(found)
     parts = outcome.choices[0].parts
     assert [type(part) for part in parts] == [Text, Call, Call]
     assert outcome.choices[0].finish == "tool_calls"
@@ -99,17 +99,17 @@ def test_events_that_come_together_give_the_same_as_one_by_one(form: TextFormat)
         came = answer([*pieces[:3], "plain words ", " quick", *pieces[3:]])
         machine = stage()
         scanning = Scanning(machine, lambda event: (event,))
-        told: list[Event] = []
+        sequence: list[Event] = []
         start = 0
         while start < len(came):
             read = came[start : start + chance.choice((1, 1, 2, 5, 40))]
             start += len(read)
             if len(read) == 1 and scanning.passes(read[0]):
-                told += read
+                sequence += read
             else:
-                told += scanning.feed(read)
-        assert fold(told) == fold(through(came)), text
-        assert is_grammatical(told)
+                sequence += scanning.feed(read)
+        assert fold(sequence) == fold(through(came)), text
+        assert is_grammatical(sequence)
 
 
 @QUICK
@@ -117,9 +117,9 @@ def test_events_that_come_together_give_the_same_as_one_by_one(form: TextFormat)
 def test_answer_that_was_cut_off_keeps_its_reason_and_its_text(
     end: int, finish: FinishReason
 ) -> None:
-    told = through(answer([CALLS[:end]], finish))
-    assert is_grammatical(told)
-    outcome = fold(told)
+    found = through(answer([CALLS[:end]], finish))
+    assert is_grammatical(found)
+    outcome = fold(found)
     choice = outcome.choices[0]
     calls = [part for part in choice.parts if isinstance(part, Call)]
     if finish != "stop":

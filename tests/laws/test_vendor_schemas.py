@@ -176,9 +176,9 @@ def generated(dialect: str) -> set[str]:
     found: set[str] = set()
 
     @law
-    @given(told=events())
-    def write_all(told: tuple[Event, ...]) -> None:
-        known = without_the_unheard_of(dialect, told)
+    @given(sequence=events())
+    def write_all(sequence: tuple[Event, ...]) -> None:
+        known = without_the_unheard_of(dialect, sequence)
         found.update(of_stream(dialect, write(dialect, known).data))
         found.update(of_body(dialect, codec(dialect).encode_body(known)))
 

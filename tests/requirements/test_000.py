@@ -286,10 +286,10 @@ def test_stream_and_body_give_the_same_answer() -> None:
 @pytest.mark.requirement("S000-17")
 def test_calls_are_streamed_as_increments_while_they_are_produced() -> None:
     translator = StreamTranslator("responses", "chat")
-    told = [payloads(translator.feed(as_sse([item]))) for item in RESPONSES_CALL]
+    sent = [payloads(translator.feed(as_sse([item]))) for item in RESPONSES_CALL]
     pieces = [
         entry["function"].get("arguments", "")
-        for chunks in told[1:4]
+        for chunks in sent[1:4]
         for chunk in chunks
         for choice in chunk["choices"]
         for entry in choice["delta"].get("tool_calls") or ()

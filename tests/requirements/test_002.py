@@ -204,16 +204,16 @@ def test_call_is_run_when_its_item_is_done_while_the_text_goes_on() -> None:
             [head, call_done, tool.begun.wait, opened, delta, done(1, said("Meanwhile")), end],
             ANSWER,
         )
-        told = asyncio.Event()
+        events = asyncio.Event()
         notes = Notes()
 
         async def watch(event: EngineEvent) -> None:
             await notes(event)
             if isinstance(event, ModelSpoke) and isinstance(event.event, Completed):
-                told.set()
+                events.set()
 
         run = asyncio.create_task(Engine(model, [tool], observer=watch).run(ask()))
-        await bounded(told.wait())
+        await bounded(events.wait())
         texts = [
             event.event for event in notes.of(ModelSpoke) if isinstance(event.event, TextDelta)
         ]

@@ -201,10 +201,10 @@ def test_result_says_whether_anything_changed() -> None:
 @pytest.mark.requirement("S003-19")
 def test_delta_carries_the_increment_and_the_arguments_so_far() -> None:
     aggregator = ToolCallAggregator()
-    told = [delta for item in CHAT_CALL for delta in aggregator.ingest_delta(item).deltas]
-    assert "".join(delta.arguments_delta for delta in told) == ARGUMENTS
+    found = [delta for item in CHAT_CALL for delta in aggregator.ingest_delta(item).deltas]
+    assert "".join(delta.arguments_delta for delta in found) == ARGUMENTS
     so_far = ""
-    for delta in told:
+    for delta in found:
         so_far += delta.arguments_delta
         assert delta.arguments == so_far
 

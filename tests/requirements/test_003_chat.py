@@ -135,7 +135,7 @@ def test_call_is_emitted_as_soon_as_its_name_is_known() -> None:
 @pytest.mark.requirement("S003-34", "S003-35")
 def test_added_item_names_the_call_and_the_finished_item_ends_it() -> None:
     decoder = make_decoder("responses")
-    told = [
+    sent = [
         [
             type(event).__name__
             for step in decoder.feed(as_sse([item]))
@@ -144,9 +144,9 @@ def test_added_item_names_the_call_and_the_finished_item_ends_it() -> None:
         ]
         for item in RESPONSES_CALL
     ]
-    assert told[1] == ["PartStarted"]
-    assert told[2] == told[3] == ["InputDelta"]
-    assert [name for names in told[4:6] for name in names] == ["PartEnded"]
+    assert sent[1] == ["PartStarted"]
+    assert sent[2] == sent[3] == ["InputDelta"]
+    assert [name for names in sent[4:6] for name in names] == ["PartEnded"]
 
 
 @pytest.mark.requirement("S003-36")
@@ -183,9 +183,11 @@ def test_arguments_stand_in_the_function() -> None:
 @pytest.mark.requirement("S003-38", "S003-39", "S003-59")
 def test_only_the_last_chunk_has_a_finish_and_done_follows() -> None:
     stream = translate("responses", "chat", RESPONSES_CALL)
-    told = choices(stream)
-    assert [choice["finish_reason"] for choice in told] == [None] * (len(told) - 1) + ["tool_calls"]
-    assert told[-1]["delta"] == {}
+    lines = choices(stream)
+    assert [choice["finish_reason"] for choice in lines] == [None] * (len(lines) - 1) + [
+        "tool_calls"
+    ]
+    assert lines[-1]["delta"] == {}
     assert stream.endswith(b"data: [DONE]\n\n")
     assert stream.count(b"[DONE]") == 1
 

@@ -32,9 +32,9 @@ DONE = Answer((Said(("It ", "is ", "sunny ", "in ", "Paris.")),))
 
 def gated(dialect: str, gate: threading.Event, answer: Answer = DONE) -> ScriptedReply:
     """An answer that stops in its middle until the gate opens."""
-    told = stream(dialect, answer)
-    cut = told.index(b"\n\n", len(told) // 2) + 2
-    chunks: list[Chunk] = [told[:cut], Wait(gate), told[cut:]]
+    sent = stream(dialect, answer)
+    cut = sent.index(b"\n\n", len(sent) // 2) + 2
+    chunks: list[Chunk] = [sent[:cut], Wait(gate), sent[cut:]]
     return ScriptedReply(content_type="text/event-stream", chunks=chunks)
 
 

@@ -51,7 +51,7 @@ def bare_stream(data: bytes, **headers: str) -> ScriptedReply:
 
 def odd_stream(answer: Answer) -> bytes:
     """Return the answer as this backend streams it: arguments in `.done` only, and an empty `output` in the last event."""
-    told: list[bytes] = []
+    sent: list[bytes] = []
     for frame in stream("responses", answer).split(b"\n\n")[:-1]:
         event: dict[str, Any] = json.loads(frame.partition(b"data: ")[2])
         if event["type"] in (
@@ -61,8 +61,8 @@ def odd_stream(answer: Answer) -> bytes:
             continue
         if event["type"] == "response.completed":
             event["response"]["output"] = []
-        told.append(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode())
-    return b"".join(told)
+        sent.append(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode())
+    return b"".join(sent)
 
 
 class BackendStage(Struct, frozen=True):

@@ -244,10 +244,10 @@ def _collect(target: str) -> Way:
         for read in reads:
             collector.feed(read)
         collector.close()
-        told = collector.body(target, EncodeContext())
-        if told.error is not None:
+        result = collector.body(target, EncodeContext())
+        if result.error is not None:
             return Counter()
-        return runnable([*codec(target).read_body(told.body, DecodeContext()).events])
+        return runnable([*codec(target).read_body(result.body, DecodeContext()).events])
 
     return way
 

@@ -180,27 +180,27 @@ def check_responses(stream: bytes, *, profile: str = "default") -> None:
             continue
         assert payload["type"] in RESPONSE_EVENTS, f"unknown event {payload['type']}"
         _validate(RESPONSE_EVENTS[payload["type"]], _with_listed_code(payload))
-    told = [payload for _, payload in frames if payload["type"] != "keepalive"]
-    assert told[-1]["type"] in TERMINALS, "the terminal comes last"
-    assert not any(payload["type"] in TERMINALS for payload in told[:-1]), "one terminal"
-    assert told[0]["type"] == "response.created" or told[-1]["type"] == "response.failed"
-    if told[0]["type"] == "response.created":
-        assert told[0]["response"]["output"] == []
-    identities = {payload["response"]["id"] for payload in told if "response" in payload}
+    result = [payload for _, payload in frames if payload["type"] != "keepalive"]
+    assert result[-1]["type"] in TERMINALS, "the terminal comes last"
+    assert not any(payload["type"] in TERMINALS for payload in result[:-1]), "one terminal"
+    assert result[0]["type"] == "response.created" or result[-1]["type"] == "response.failed"
+    if result[0]["type"] == "response.created":
+        assert result[0]["response"]["output"] == []
+    identities = {payload["response"]["id"] for payload in result if "response" in payload}
     assert len(identities) == 1, "one response id"
     items = _Items()
-    for payload in told:
+    for payload in result:
         items.take(payload)
-    items.check_terminal(told[-1])
+    items.check_terminal(result[-1])
 
 
 def _with_listed_code(payload: dict[str, Any]) -> dict[str, Any]:
     """Codex decides by these codes whether to try again; the SDK's list of codes lacks them."""
-    told: dict[str, Any] = payload.get("response") or {}
-    error: dict[str, Any] = told.get("error") or {}
+    lines: dict[str, Any] = payload.get("response") or {}
+    error: dict[str, Any] = lines.get("error") or {}
     if error.get("code") not in CODEX_CODES:
         return payload
-    response = {**told, "error": {**error, "code": "server_error"}}
+    response = {**lines, "error": {**error, "code": "server_error"}}
     return {**payload, "response": response}
 
 
@@ -396,18 +396,18 @@ def check_messages(stream: bytes) -> None:
         else:
             assert payload["type"] in MESSAGE_EVENTS, f"unknown event {payload['type']}"
             _validate(_message_model(payload), payload)
-    told = [payload for _, payload in frames]
-    kinds = [payload["type"] for payload in told]
+    result = [payload for _, payload in frames]
+    kinds = [payload["type"] for payload in result]
     assert kinds[-1] in {"message_stop", "error"}, "the terminal comes last"
     assert not {"message_stop", "error"} & set(kinds[:-1]), "one terminal"
     if kinds[0] != "error":
         assert kinds[0] == "message_start"
-        assert "output_tokens" in told[0]["message"]["usage"], "message_start has usage"
-        assert told[0]["message"]["content"] == []
+        assert "output_tokens" in result[0]["message"]["usage"], "message_start has usage"
+        assert result[0]["message"]["content"] == []
     open_block: dict[str, Any] | None = None
     count = 0
     uses = 0
-    for payload in told:
+    for payload in result:
         match payload["type"]:
             case "content_block_start":
                 assert open_block is None, "blocks do not overlap"

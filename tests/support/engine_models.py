@@ -71,7 +71,7 @@ def part_events(number: int, part: Part) -> list[Event]:
     match part:
         case Text():
             header: Part = Text(status="in_progress", item_id=part.item_id)
-            told: list[Event] = [TextDelta(number, part.text)]
+            events: list[Event] = [TextDelta(number, part.text)]
         case Call():
             header = Call(
                 call_id=part.call_id,
@@ -82,12 +82,12 @@ def part_events(number: int, part: Part) -> list[Event]:
                 item_id=part.item_id,
                 status="in_progress",
             )
-            told = [InputDelta(number, part.input)]
+            events = [InputDelta(number, part.input)]
         case Reasoning():
-            header, told = Reasoning(status="in_progress"), []
+            header, events = Reasoning(status="in_progress"), []
         case _:
-            header, told = part, []
-    return [PartStarted(number, header), *told, PartEnded(number, part)]
+            header, events = part, []
+    return [PartStarted(number, header), *events, PartEnded(number, part)]
 
 
 def ending(finish: FinishReason = "stop", usage: Usage | None = None) -> list[Event]:
@@ -100,10 +100,10 @@ def answer_text(text: str = "Done.", usage: Usage | None = None) -> list[Step]:
 
 
 def answer_calls(*calls: Call, usage: Usage | None = None) -> list[Step]:
-    told: list[Step] = [Started()]
+    events: list[Step] = [Started()]
     for number, made in enumerate(calls):
-        told += part_events(number, made)
-    return [*told, *ending("tool_calls", usage)]
+        events += part_events(number, made)
+    return [*events, *ending("tool_calls", usage)]
 
 
 class Script:
@@ -123,14 +123,14 @@ class Script:
         if self._repeats:
             number = min(number, len(self._answers) - 1)
         self.opened += 1
-        reads = self.tell(self._answers[number])
+        reads = self.emit(self._answers[number])
         try:
             yield reads
         finally:
             self.closed += 1
             await reads.aclose()
 
-    async def tell(self, steps: Sequence[Step]) -> AsyncGenerator[Sequence[Event], None]:
+    async def emit(self, steps: Sequence[Step]) -> AsyncGenerator[Sequence[Event], None]:
         for step in steps:
             if isinstance(step, Exception):
                 raise step

@@ -119,10 +119,10 @@ def answer(
 
 def checked(events: Iterable[Event]) -> Outcome:
     """What the events amount to; they must be a grammatical answer whose deltas join."""
-    told: Sequence[Event] = list(events)
-    assert is_grammatical(told), told
-    assert find_disagreements(told) == ()
-    return fold(told)
+    sequence: Sequence[Event] = list(events)
+    assert is_grammatical(sequence), sequence
+    assert find_disagreements(sequence) == ()
+    return fold(sequence)
 
 
 def calls_of(outcome: Outcome, choice: int = 0) -> list[tuple[str, str]]:

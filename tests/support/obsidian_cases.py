@@ -1,6 +1,6 @@
 """The test cases of the Obsidian contract: five answers under every setting, and what the client must get.
 
-`told` lists the expected results by hand, setting by setting; it shares nothing with the code under test.
+`expected_answer` lists the expected results by hand, setting by setting; it shares nothing with the code under test.
 """
 
 import json
@@ -19,11 +19,11 @@ __all__ = (
     "DECLARED",
     "FLAGS",
     "SEARCH",
-    "Told",
+    "ExpectedAnswer",
     "ToldStream",
+    "expected_answer",
     "read_stream",
     "reply_of",
-    "told",
 )
 
 Json = dict[str, Any]
@@ -97,7 +97,7 @@ FLAGS: dict[str, ChatSettings] = {
 }
 
 
-class Told(Struct, frozen=True):
+class ExpectedAnswer(Struct, frozen=True):
     """What a client is to get. `truncated`: whether calls were withheld, of a stream and of a body that was heard whole."""
 
     calls: tuple[str, ...] = ()
@@ -108,41 +108,41 @@ class Told(Struct, frozen=True):
 
 _S, _N = "search", "now"
 _USUAL = {
-    "one call": Told((_S,), "I look."),
-    "three calls": Told((_S, _N, _S), "I look."),
-    "text around": Told((_S, _N), "I look.Meanwhile.Done."),
-    "written": Told((_S, _N), "I look.", (False, True)),
-    "cut": Told(fails=True),
+    "one call": ExpectedAnswer((_S,), "I look."),
+    "three calls": ExpectedAnswer((_S, _N, _S), "I look."),
+    "text around": ExpectedAnswer((_S, _N), "I look.Meanwhile.Done."),
+    "written": ExpectedAnswer((_S, _N), "I look.", (False, True)),
+    "cut": ExpectedAnswer(fails=True),
 }
 _STOPS = {
-    "text around": Told((_S,), "I look.", (False, True)),
+    "text around": ExpectedAnswer((_S,), "I look.", (False, True)),
 }
 _FIRST = {
-    "three calls": Told((_S,), "I look.", (False, True)),
-    "text around": Told((_S,), "I look.", (False, True)),
-    "written": Told((_S,), "I look.", (False, True)),
-    "cut": Told((_S,), "I look."),
+    "three calls": ExpectedAnswer((_S,), "I look.", (False, True)),
+    "text around": ExpectedAnswer((_S,), "I look.", (False, True)),
+    "written": ExpectedAnswer((_S,), "I look.", (False, True)),
+    "cut": ExpectedAnswer((_S,), "I look."),
 }
-_OTHERWISE: dict[str, dict[str, Told]] = {
+_OTHERWISE: dict[str, dict[str, ExpectedAnswer]] = {
     "PROXY_STOP_AFTER_TOOLS": _STOPS,
-    "PROXY_STOP_AFTER_TOOLS=false": {"written": Told((_S, _N, _N), "I look.")},
+    "PROXY_STOP_AFTER_TOOLS=false": {"written": ExpectedAnswer((_S, _N, _N), "I look.")},
     "PROXY_STOP_AFTER_TOOLS_MODE": _FIRST,
     "PROXY_STOP_AFTER_TOOLS_MODE alone": {"written": _FIRST["written"]},
     "PROXY_STOP_AFTER_TOOLS_GRACE_MS": _STOPS,
-    "PROXY_SUPPRESS_TAIL_AFTER_TOOLS": {"text around": Told((_S, _N), "I look.")},
+    "PROXY_SUPPRESS_TAIL_AFTER_TOOLS": {"text around": ExpectedAnswer((_S, _N), "I look.")},
     "PROXY_SUPPRESS_TAIL_AFTER_TOOLS=false": {
-        "written": Told((_S, _N), "I look.It is five.", (True, True))
+        "written": ExpectedAnswer((_S, _N), "I look.It is five.", (True, True))
     },
     "PROXY_TOOL_BLOCK_MAX": {
-        "three calls": Told((_S,), "I look.", (True, True)),
-        "text around": Told((_S,), "I look.Meanwhile.Done.", (True, True)),
-        "written": Told((_S,), "I look.", (True, True)),
+        "three calls": ExpectedAnswer((_S,), "I look.", (True, True)),
+        "text around": ExpectedAnswer((_S,), "I look.Meanwhile.Done.", (True, True)),
+        "written": ExpectedAnswer((_S,), "I look.", (True, True)),
     },
-    "PROXY_TOOL_BLOCK_DEDUP": {"three calls": Told((_S, _N), "I look.")},
+    "PROXY_TOOL_BLOCK_DEDUP": {"three calls": ExpectedAnswer((_S, _N), "I look.")},
 }
 
 
-def told(flag: str, case: str) -> Told:
+def expected_answer(flag: str, case: str) -> ExpectedAnswer:
     return _OTHERWISE.get(flag, {}).get(case, _USUAL[case])
 
 

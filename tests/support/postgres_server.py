@@ -111,8 +111,8 @@ class PostgresServer:
         )
         if run.returncode:
             log = self.folder / "log"
-            told = log.read_text(encoding="utf-8") if log.exists() else run.stdout
-            raise AssertionError(f"{program} failed with {run.returncode}: {told}")
+            result = log.read_text(encoding="utf-8") if log.exists() else run.stdout
+            raise AssertionError(f"{program} failed with {run.returncode}: {result}")
 
 
 @contextmanager

@@ -123,17 +123,17 @@ class Answer:
     """A whole answer, from its events. `stories` has the parts of each choice in order."""
 
     def __init__(self, events: Iterable[Event]) -> None:
-        told = tuple(events)
-        self.outcome = fold(told)
-        self.has_started = any(isinstance(event, Started) for event in told)
-        self.usages = [event.usage for event in told if isinstance(event, UsageReported)]
-        self.has_limits = any(isinstance(event, LimitsReported) for event in told)
+        found = tuple(events)
+        self.outcome = fold(found)
+        self.has_started = any(isinstance(event, Started) for event in found)
+        self.usages = [event.usage for event in found if isinstance(event, UsageReported)]
+        self.has_limits = any(isinstance(event, LimitsReported) for event in found)
         self.has_part_progress = any(
-            isinstance(event, Progress) and event.part is not None for event in told
+            isinstance(event, Progress) and event.part is not None for event in found
         )
         self.stories: dict[int, list[Story]] = {choice.index: [] for choice in self.outcome.choices}
         by_part: dict[int, Story] = {}
-        for event in told:
+        for event in found:
             match event:
                 case PartStarted():
                     by_part[event.part] = Story(event.header)

@@ -162,8 +162,8 @@ def _news(completed: Extra | None, started: Extra | None) -> Extra | None:
     """What the end says beyond the beginning."""
     if completed is None or started is None:
         return completed
-    told = started.fields
-    news = {name: each for name, each in completed.fields.items() if told.get(name) != each}
+    result = started.fields
+    news = {name: each for name, each in completed.fields.items() if result.get(name) != each}
     return Extra("responses", news) if news else None
 
 

@@ -82,13 +82,13 @@ def read(dialect: str, reads: Iterable[bytes]) -> Read:
     )
 
 
-def without_the_unheard_of(dialect: str, told: tuple[Event, ...]) -> list[Event]:
+def without_the_unheard_of(dialect: str, sequence: tuple[Event, ...]) -> list[Event]:
     """The events without parts and frames of this dialect that its SDK does not know.
 
     They are given back as they came, to a client that talks to their server anyhow; its types are its own affair.
     """
     kept: list[Event] = []
-    for event in told:
+    for event in sequence:
         match event:
             case Noticed(kind="unknown") if event.dialect == dialect:
                 continue

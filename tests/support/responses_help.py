@@ -34,6 +34,7 @@ __all__ = (
     "calls_in",
     "completed",
     "created",
+    "decode_events",
     "done",
     "fields_of",
     "function_call",
@@ -50,7 +51,6 @@ __all__ = (
     "text_delta",
     "text_done",
     "text_message",
-    "told",
     "tool",
     "union_members",
     "write",
@@ -110,7 +110,9 @@ def _decode(reads: Iterable[bytes], context: DecodeContext | None) -> tuple[list
     )
 
 
-def told(events: Iterable[Json | bytes], context: DecodeContext | None = None) -> list[Event]:
+def decode_events(
+    events: Iterable[Json | bytes], context: DecodeContext | None = None
+) -> list[Event]:
     return read(events, context)[0]
 
 
@@ -119,7 +121,7 @@ def problems_in(events: Iterable[Json | bytes], context: DecodeContext | None = 
 
 
 def read_answer(events: Iterable[Json | bytes], context: DecodeContext | None = None) -> Outcome:
-    return fold(told(events, context))
+    return fold(decode_events(events, context))
 
 
 def parts_in(outcome: Outcome) -> tuple[Part, ...]:

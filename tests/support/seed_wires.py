@@ -137,13 +137,13 @@ CHAT_CALL: list[Payload | str] = [
 
 def responses_stream(events: Iterable[Payload]) -> list[Payload | str]:
     """The events between `response.created` and `response.completed`, numbered; finished items stand in the output."""
-    told = list(events)
-    done = [event for event in told if event["type"] == "response.output_item.done"]
+    found = list(events)
+    done = [event for event in found if event["type"] == "response.output_item.done"]
     output = list({event["output_index"]: event["item"] for event in done}.values())
     head: Payload = {"id": "resp_1", "object": "response", "created_at": 1, "model": "m"}
     items: list[Payload] = [
         {"type": "response.created", "response": {**head, "status": "in_progress", "output": []}},
-        *told,
+        *found,
         {
             "type": "response.completed",
             "response": {**head, "status": "completed", "output": output},

@@ -88,18 +88,18 @@ def deliver(
             return json_reply(whole)
         chunks: Sequence[Chunk] = [whole[at : at + 1] for at in range(len(whole))]
         return ScriptedReply(content_type="application/json", chunks=chunks)
-    told = stream(dialect, answer)
+    sent = stream(dialect, answer)
     match delivery:
         case "whole":
-            return sse(told)
+            return sse(sent)
         case "frames":
-            return sse(told, cut_into="frames")
+            return sse(sent, cut_into="frames")
         case "bytes":
-            return sse(told, cut_into=1)
+            return sse(sent, cut_into=1)
         case "crlf":
-            return sse(told.replace(b"\n", b"\r\n"))
+            return sse(sent.replace(b"\n", b"\r\n"))
         case "cr":
-            return sse(told.replace(b"\n", b"\r"))
+            return sse(sent.replace(b"\n", b"\r"))
 
 
 class Stage:

@@ -246,17 +246,17 @@ class _Script:
     """One part of one choice as events, before the parts are put in order."""
 
     choice: int
-    told: list[Event]
+    deltas: list[Event]
 
     @property
     def value(self) -> Part:
-        end = self.told[-1]
+        end = self.deltas[-1]
         assert isinstance(end, PartEnded)
         return end.value
 
     def amend(self, header: Part, value: Part, *, amended: bool = False) -> None:
-        self.told[0] = PartStarted(_NUMBER, header, self.choice)
-        self.told[-1] = PartEnded(_NUMBER, value, amended)
+        self.deltas[0] = PartStarted(_NUMBER, header, self.choice)
+        self.deltas[-1] = PartEnded(_NUMBER, value, amended)
 
 
 @st.composite
@@ -307,7 +307,7 @@ def prefixes(
 ) -> st.SearchStrategy[tuple[Event, ...]]:
     """The beginning of an answer, down to nothing at all."""
     return (events() if whole is None else whole).flatmap(
-        lambda told: st.integers(0, len(told)).map(lambda end: told[:end])
+        lambda result: st.integers(0, len(result)).map(lambda end: result[:end])
     )
 
 
@@ -367,10 +367,10 @@ def _cut_last_call(scripts: Sequence[_Script], choice: int, keep: int) -> None:
     for script in reversed(scripts):
         value = script.value
         if script.choice == choice and isinstance(value, Call) and value.executor == "client":
-            told = [event for event in script.told if isinstance(event, InputDelta)][:keep]
-            text = "".join(event.text for event in told)
+            result = [event for event in script.deltas if isinstance(event, InputDelta)][:keep]
+            text = "".join(event.text for event in result)
             cut = replace(value, input=text, status="incomplete", seals=())
-            script.told[1:-1] = told
+            script.deltas[1:-1] = result
             script.amend(_header_of(cut), cut)
             return
 
@@ -393,7 +393,7 @@ def _laid_out(
         lane: object = script.choice if not overlapping else ("part", number)
         if overlapping and isinstance(value, Call | Result):
             lane = value.call_id
-        lanes.setdefault(lane, []).extend((script, event) for event in script.told)
+        lanes.setdefault(lane, []).extend((script, event) for event in script.deltas)
     return list(lanes.values())
 
 
@@ -467,16 +467,16 @@ def _told_parts(body: Sequence[Event]) -> st.SearchStrategy[int | None]:
     return maybe(st.sampled_from(started)) if started else st.none()
 
 
-def _failed(told: list[Event], error: ErrorInfo) -> list[Event]:
+def _failed(result: list[Event], error: ErrorInfo) -> list[Event]:
     """The answer breaks off: what is open is ended as incomplete, then the failure."""
-    ends = [PartEnded(part, value) for part, value in unfinished(told).items()]
-    return [*told, *ends, Failed(error)]
+    ends = [PartEnded(part, value) for part, value in unfinished(result).items()]
+    return [*result, *ends, Failed(error)]
 
 
-def unfinished(told: Iterable[Event]) -> dict[int, Part]:
+def unfinished(result: Iterable[Event]) -> dict[int, Part]:
     """The parts that are still open, as incomplete values. Written apart from `core.fold`, which it helps to test."""
     opened: dict[int, list[Event]] = {}
-    for event in told:
+    for event in result:
         match event:
             case PartEnded():
                 del opened[event.part]

@@ -65,7 +65,7 @@ def _output_text(text: str, annotations: list[Payload] | None = None, **fields: 
     }
 
 
-class _Telling:
+class _StreamWriter:
     """Writes the events of a Responses stream and keeps its output."""
 
     def __init__(self) -> None:
@@ -299,39 +299,39 @@ _COMPUTER: Payload = {
 
 def responses_streams() -> Iterator[tuple[str, list[Payload]]]:
     cited = _output_text("Hello é\u2028", [_URL, _FILE], logprobs=[token("Hello"), token(" é")])
-    told = _Telling()
-    told.reasoning(_REASONING)
-    told.message("msg_1", cited)
-    told.call(_FUNCTION, "response.function_call_arguments", "arguments")
-    told.call(_CUSTOM, "response.custom_tool_call_input", "input")
-    yield "sealed reasoning, text with citations and logprobs, two calls", told.end()
-    told = _Telling()
-    told.reasoning(_OPEN_REASONING)
-    told.message("msg_1", {"type": "refusal", "refusal": "I cannot."})
-    yield "open reasoning and a refusal", told.end()
-    told = _Telling()
-    told.message("msg_1", _output_text("One."), _output_text("Two."), phase="commentary")
-    told.message("msg_2", _output_text("Three."), phase="final_answer")
-    yield "messages with several texts and a phase", told.end()
-    told = _Telling()
+    found = _StreamWriter()
+    found.reasoning(_REASONING)
+    found.message("msg_1", cited)
+    found.call(_FUNCTION, "response.function_call_arguments", "arguments")
+    found.call(_CUSTOM, "response.custom_tool_call_input", "input")
+    yield "sealed reasoning, text with citations and logprobs, two calls", found.end()
+    found = _StreamWriter()
+    found.reasoning(_OPEN_REASONING)
+    found.message("msg_1", {"type": "refusal", "refusal": "I cannot."})
+    yield "open reasoning and a refusal", found.end()
+    found = _StreamWriter()
+    found.message("msg_1", _output_text("One."), _output_text("Two."), phase="commentary")
+    found.message("msg_2", _output_text("Three."), phase="final_answer")
+    yield "messages with several texts and a phase", found.end()
+    found = _StreamWriter()
     stages = ("in_progress", "searching", "completed")
-    told.tool(_SEARCH, "web_search_call", *stages)
-    told.tool(_FILES, "file_search_call", *stages, empty={"queries": []})
-    told.tool(_MCP_TOOLS, "mcp_list_tools", "in_progress", "completed", empty={"tools": []})
-    told.message("msg_1", _output_text("Done.", [_URL]))
+    found.tool(_SEARCH, "web_search_call", *stages)
+    found.tool(_FILES, "file_search_call", *stages, empty={"queries": []})
+    found.tool(_MCP_TOOLS, "mcp_list_tools", "in_progress", "completed", empty={"tools": []})
+    found.message("msg_1", _output_text("Done.", [_URL]))
     yield (
         "tools of the provider",
-        [_without_status(event, "mcp_list_tools") for event in told.end()],
+        [_without_status(event, "mcp_list_tools") for event in found.end()],
     )
     yield "tools of the provider that stream", _streaming_tools()
-    told = _Telling()
-    told.call(
+    found = _StreamWriter()
+    found.call(
         {**_FUNCTION, "namespace": "mcp__files"}, "response.function_call_arguments", "arguments"
     )
-    yield "a call in a namespace", told.end()
-    told = _Telling()
-    told.message("msg_1", _output_text("Hal"))
-    whole = told.end(
+    yield "a call in a namespace", found.end()
+    found = _StreamWriter()
+    found.message("msg_1", _output_text("Hal"))
+    whole = found.end(
         status="incomplete",
         incomplete_details={"reason": "max_output_tokens"},
         service_tier="default",
@@ -340,31 +340,31 @@ def responses_streams() -> Iterator[tuple[str, list[Payload]]]:
 
 
 def _streaming_tools() -> list[Payload]:
-    told = _Telling()
-    told.add({**_CODE, "status": "in_progress", "code": "", "outputs": None})
-    place = {"item_id": "ci_1", "output_index": told.index}
-    told.say("response.code_interpreter_call.in_progress", **place)
+    found = _StreamWriter()
+    found.add({**_CODE, "status": "in_progress", "code": "", "outputs": None})
+    place = {"item_id": "ci_1", "output_index": found.index}
+    found.say("response.code_interpreter_call.in_progress", **place)
     for piece in halves(_CODE["code"]):
-        told.say("response.code_interpreter_call_code.delta", **place, delta=piece)
-    told.say("response.code_interpreter_call_code.done", **place, code=_CODE["code"])
-    told.say("response.code_interpreter_call.interpreting", **place)
-    told.say("response.code_interpreter_call.completed", **place)
-    told.done(_CODE)
-    told.add({**_MCP, "status": "in_progress", "arguments": "", "output": None})
-    place = {"item_id": "mcp_1", "output_index": told.index}
-    told.say("response.mcp_call.in_progress", **place)
+        found.say("response.code_interpreter_call_code.delta", **place, delta=piece)
+    found.say("response.code_interpreter_call_code.done", **place, code=_CODE["code"])
+    found.say("response.code_interpreter_call.interpreting", **place)
+    found.say("response.code_interpreter_call.completed", **place)
+    found.done(_CODE)
+    found.add({**_MCP, "status": "in_progress", "arguments": "", "output": None})
+    place = {"item_id": "mcp_1", "output_index": found.index}
+    found.say("response.mcp_call.in_progress", **place)
     for piece in halves(_MCP["arguments"]):
-        told.say("response.mcp_call_arguments.delta", **place, delta=piece)
-    told.say("response.mcp_call_arguments.done", **place, arguments=_MCP["arguments"])
-    told.say("response.mcp_call.completed", **place)
-    told.done(_MCP)
-    told.add(
+        found.say("response.mcp_call_arguments.delta", **place, delta=piece)
+    found.say("response.mcp_call_arguments.done", **place, arguments=_MCP["arguments"])
+    found.say("response.mcp_call.completed", **place)
+    found.done(_MCP)
+    found.add(
         {"id": "ig_1", "type": "image_generation_call", "status": "in_progress", "result": None}
     )
-    place = {"item_id": "ig_1", "output_index": told.index}
-    told.say("response.image_generation_call.in_progress", **place)
-    told.say("response.image_generation_call.generating", **place)
-    told.say(
+    place = {"item_id": "ig_1", "output_index": found.index}
+    found.say("response.image_generation_call.in_progress", **place)
+    found.say("response.image_generation_call.generating", **place)
+    found.say(
         "response.image_generation_call.partial_image",
         **place,
         partial_image_index=0,
@@ -374,9 +374,9 @@ def _streaming_tools() -> list[Payload]:
         background="opaque",
         output_format="png",
     )
-    told.say("response.image_generation_call.completed", **place)
-    told.done(_PICTURE)
-    return told.end()
+    found.say("response.image_generation_call.completed", **place)
+    found.done(_PICTURE)
+    return found.end()
 
 
 def _without_status(event: Payload, kind: str) -> Payload:

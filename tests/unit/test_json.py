@@ -265,9 +265,9 @@ def test_texts_written_together_are_those_written_alone(many: list[str]) -> None
 
 
 def test_canonical_json_is_the_same_for_the_same_value() -> None:
-    told = b'{"a":[{"x":1,"y":2}],"b":"\xc3\xa9"}'
-    assert dumps_canonical({"b": "é", "a": [{"y": 2, "x": 1}]}) == told
-    assert dumps_canonical({"a": [{"x": 1, "y": 2}], "b": "é"}) == told
+    result = b'{"a":[{"x":1,"y":2}],"b":"\xc3\xa9"}'
+    assert dumps_canonical({"b": "é", "a": [{"y": 2, "x": 1}]}) == result
+    assert dumps_canonical({"a": [{"x": 1, "y": 2}], "b": "é"}) == result
     assert dumps_canonical({"b": 1, "a": "\ud800"}) == b'{"a":"\\ud800","b":1}'
     assert dumps_canonical([1.0, 1e20, 1.5, True]) == dumps_canonical([1, 10**20, 1.5, True])
 

@@ -274,8 +274,8 @@ def asks_first() -> None:
             state = {"requestState": "état 1"} if called(request) != "stateless" else {}
             answer(request, {"resultType": "input_required", "inputRequests": wanted, **state})
             return
-        told = {key: params.get(key) for key in ("inputResponses", "requestState")}
-        answer(request, {**say(json.dumps(told, sort_keys=True)), "resultType": "complete"})
+        output = {key: params.get(key) for key in ("inputResponses", "requestState")}
+        answer(request, {**say(json.dumps(output, sort_keys=True)), "resultType": "complete"})
 
     serve_2026(
         call, initialize=no_handshake, tools=[tool("ask"), tool("stateless"), tool("endless")]

@@ -20,7 +20,7 @@ def mock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     service.stop()
 
 
-def told(frames: list[mock_answers.Frame]) -> bytes:
+def join_frames(frames: list[mock_answers.Frame]) -> bytes:
     stamps: list[bytes] = []
     return b"".join(mock_answers.stamped(frame, stamps, 1_000_000_000) for frame in frames)
 
@@ -35,7 +35,7 @@ def test_model_name_says_how_to_answer() -> None:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_stamped_stream_repeats_at_its_end_what_its_deltas_said(dialect: str) -> None:
-    stream = told(mock_answers.frames(dialect, 30, is_stamped=True))
+    stream = join_frames(mock_answers.frames(dialect, 30, is_stamped=True))
     repeats = 5 if dialect == "responses" else 1  # deltas, text, part, item and response
     assert stream.count(b"@1000000000 ") == 20 * repeats
     assert b"@when" not in stream
@@ -43,14 +43,14 @@ def test_stamped_stream_repeats_at_its_end_what_its_deltas_said(dialect: str) ->
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_stream_of_the_mock_has_no_fault(dialect: str) -> None:
-    assert content_fault(dialect, told(mock_answers.frames(dialect))) is None
+    assert content_fault(dialect, join_frames(mock_answers.frames(dialect))) is None
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_stream_that_lost_an_event_has_a_fault(dialect: str) -> None:
     frames = mock_answers.frames(dialect)
     del frames[100]
-    assert str(content_fault(dialect, told(frames))).startswith("text:")
+    assert str(content_fault(dialect, join_frames(frames))).startswith("text:")
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

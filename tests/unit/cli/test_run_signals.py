@@ -90,9 +90,9 @@ def test_second_ctrl_c_ends_it_even_if_a_task_will_not(way: str) -> None:
 
 def test_third_ctrl_c_does_not_wait_for_the_grace() -> None:
     with running("stubborn", grace=20.0) as (process, child):
-        for told in ("once", "cancelled"):
+        for found in ("once", "cancelled"):
             process.send_signal(signal.SIGINT)
-            assert line(process) == told
+            assert line(process) == found
         process.send_signal(signal.SIGINT)
         began = time.monotonic()
         assert process.wait(PATIENCE) == 130

@@ -78,10 +78,10 @@ def test_every_key_is_described_and_no_other(title: str) -> None:
     ],
 )
 def test_the_defaults_are_those_of_the_code(title: str) -> None:
-    told = table(title)
+    result = table(title)
     sizes = {"64 MiB": 64 * 1024**2, "16 MiB": 16 * 1024**2, "64 KiB": 64 * 1024}
     for info in structs.fields(SECTIONS[title]):
-        text = told[info.name].strip()
+        text = result[info.name].strip()
         if not text.startswith("`"):
             assert text in ("required", "none", "the client's name") or sizes[text] == info.default
             continue

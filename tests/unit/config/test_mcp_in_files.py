@@ -95,7 +95,7 @@ def test_servers_and_routes_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "lines"),
     [
         ('[[mcp]]\nname = "a"\ncomand = ["x"]\n', "mcp[0].comand: unknown key; did you mean `command`?"),
         ('[[mcp]]\ncommand = ["x"]\n', "mcp[0].name: expected a string, it is missing"),
@@ -105,14 +105,14 @@ def test_servers_and_routes_are_read(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_what_is_not_known_is_reported_with_what_was_meant(
-    tmp_path: Path, text: str, told: str
+    tmp_path: Path, text: str, lines: str
 ) -> None:
-    assert told in refused(tmp_path, text)
+    assert lines in refused(tmp_path, text)
 
 
 def test_what_cannot_work_is_reported_at_once() -> None:
     routes = (Route(model="*", upstream="rehearsal", mcp=("fils",)),)
-    told = complaints(
+    lines = complaints(
         Settings(
             upstreams=REHEARSAL,
             routes=routes,
@@ -120,11 +120,11 @@ def test_what_cannot_work_is_reported_at_once() -> None:
             hosted=HostedSettings(servers=("nobody",), max_turns=0),
         )
     )
-    assert any(line.startswith("mcp[2]: expected `command` or `url`") for line in told)
-    assert any("got 'files' twice" in line for line in told)
-    assert 'routes[0].mcp[0]: there is no MCP server "fils"; did you mean `files`?' in told
-    assert any(line.startswith("hosted.servers[0]: there is no MCP server") for line in told)
-    assert any(line.startswith("hosted.max_turns: expected") for line in told)
+    assert any(line.startswith("mcp[2]: expected `command` or `url`") for line in lines)
+    assert any("got 'files' twice" in line for line in lines)
+    assert 'routes[0].mcp[0]: there is no MCP server "fils"; did you mean `files`?' in lines
+    assert any(line.startswith("hosted.servers[0]: there is no MCP server") for line in lines)
+    assert any(line.startswith("hosted.max_turns: expected") for line in lines)
 
 
 def test_a_route_that_names_a_server_where_there_is_none_is_reported() -> None:
@@ -141,8 +141,8 @@ def test_programs_and_variables_must_be_there() -> None:
     )
     with pytest.raises(ConfigError) as caught:
         check_surroundings(Settings(mcp=servers), {"PATH": "/usr/bin"})
-    told = caught.value.message.split("\n")
-    assert [line.partition(":")[0] for line in told] == [
+    result = caught.value.message.split("\n")
+    assert [line.partition(":")[0] for line in result] == [
         "mcp[0].command",
         "mcp[0].env_from",
         "mcp[1].headers_from.authorization",

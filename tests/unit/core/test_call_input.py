@@ -11,14 +11,16 @@ from dragoman.model.parts import Call
 from strategies import json_texts, texts
 
 
-def told_by(fragments: list[str], whole: str | None = None, *, is_json: bool = True) -> list[str]:
+def emitted_by(
+    fragments: list[str], whole: str | None = None, *, is_json: bool = True
+) -> list[str]:
     """What comes out for each fragment and at the end; checked against what the buffer says it has emitted."""
     buffer = InputBuffer(is_json=is_json)
-    told = [buffer.push(fragment) for fragment in fragments]
+    found = [buffer.push(fragment) for fragment in fragments]
     last, contradicted = buffer.settle(whole)
     assert not contradicted
-    assert buffer.text() == "".join([*told, last])
-    return [*told, last]
+    assert buffer.text() == "".join([*found, last])
+    return [*found, last]
 
 
 def cut(text: str, places: list[int]) -> list[str]:
@@ -34,14 +36,14 @@ def test_increments_come_out_as_they_came(text: str, places: list[int]) -> None:
     fragments = [fragment for fragment in cut(text, places) if fragment]
     # The one shape that cannot be distinguished from a provider that resends everything has its own tests below.
     assume(len(fragments) < 2 or not fragments[1].startswith(fragments[0]))
-    assert told_by(fragments) == [*fragments, ""]
+    assert emitted_by(fragments) == [*fragments, ""]
 
 
 @given(json_texts(), st.lists(st.integers(0, 10**6), max_size=1))
 def test_two_increments_are_exact_whatever_their_shape_when_the_protocol_repeats_the_whole(
     text: str, places: list[int]
 ) -> None:
-    assert "".join(told_by(cut(text, places), text)) == text
+    assert "".join(emitted_by(cut(text, places), text)) == text
 
 
 @given(json_texts().map(str.strip), PLACES)
@@ -50,43 +52,43 @@ def test_a_provider_that_resends_everything_is_read_as_increments(
 ) -> None:
     """M051."""
     edges = sorted({place % len(text) + 1 for place in places} | {len(text)})
-    told = told_by([text[:edge] for edge in edges])
-    assert "".join(told) == text
+    found = emitted_by([text[:edge] for edge in edges])
+    assert "".join(found) == text
 
 
 @given(texts(), PLACES)
 def test_free_text_is_never_taken_for_a_repetition(text: str, places: list[int]) -> None:
     fragments = cut(text, places)
-    assert told_by(fragments, is_json=False) == [*fragments, ""]
+    assert emitted_by(fragments, is_json=False) == [*fragments, ""]
 
 
 def test_fragments_of_free_text_that_extend_one_another_are_all_emitted() -> None:
     """M052."""
     fragments = ["-", "--", "---", "l", "ll -l"]
-    assert told_by(fragments, is_json=False) == [*fragments, ""]
-    assert told_by(fragments, "-" * 6 + "lll -l", is_json=False) == [*fragments, ""]
+    assert emitted_by(fragments, is_json=False) == [*fragments, ""]
+    assert emitted_by(fragments, "-" * 6 + "lll -l", is_json=False) == [*fragments, ""]
 
 
 def test_equal_fragments_are_all_emitted() -> None:
     """M052: no fragment is dropped for being equal to another."""
     fragments = ['{"a":"', "l", "l", " ", " ", '"}']
-    assert told_by(fragments) == [*fragments, ""]
-    assert told_by(['{"', '{"', "x"]) == ['{"', '{"', "x", ""]
+    assert emitted_by(fragments) == [*fragments, ""]
+    assert emitted_by(['{"', '{"', "x"]) == ['{"', '{"', "x", ""]
 
 
 @pytest.mark.parametrize("is_json", [True, False])
 def test_an_empty_fragment_is_nothing(is_json: bool) -> None:
     """M048."""
-    assert told_by(["", "{", "", "}", ""], is_json=is_json) == ["", "{", "", "}", "", ""]
+    assert emitted_by(["", "{", "", "}", ""], is_json=is_json) == ["", "{", "", "}", "", ""]
 
 
 def test_an_impossible_join_shows_a_provider_that_resends_everything_at_once() -> None:
     buffer = InputBuffer()
-    told = [
+    found = [
         (buffer.push(fragment), buffer.is_cumulative)
         for fragment in ('{"a"', '{"a":1', '{"a":1}', '{"a":1}')
     ]
-    assert told == [('{"a"', False), (":1", True), ("}", True), ("", True)]
+    assert found == [('{"a"', False), (":1", True), ("}", True), ("", True)]
     assert buffer.text() == '{"a":1}'
 
 
@@ -102,7 +104,7 @@ def test_a_latched_provider_that_sends_something_else_is_emitted_as_it_came() ->
 
 
 @pytest.mark.parametrize(
-    ("fragments", "told"),
+    ("fragments", "lines"),
     [
         # the third extends the second: everything is resent
         (['{"a":', '{"a":{"b":', '{"a":{"b":1}}'], ['{"a":', "", '{"b":1}}', ""]),
@@ -119,22 +121,22 @@ def test_a_latched_provider_that_sends_something_else_is_emitted_as_it_came() ->
     ],
 )
 def test_an_unsure_fragment_is_held_until_the_next_decides(
-    fragments: list[str], told: list[str]
+    fragments: list[str], lines: list[str]
 ) -> None:
-    assert told_by(fragments) == told
+    assert emitted_by(fragments) == lines
 
 
 def test_the_whole_text_decides_over_an_unsure_fragment() -> None:
     incremental, cumulative = '{"a":{"a":1', '{"a":1'
-    assert told_by(['{"a":', '{"a":1'], incremental + "}}") == ['{"a":', "", '{"a":1}}']
-    assert told_by(['{"a":', '{"a":1'], cumulative + "}") == ['{"a":', "", "1}"]
+    assert emitted_by(['{"a":', '{"a":1'], incremental + "}}") == ['{"a":', "", '{"a":1}}']
+    assert emitted_by(['{"a":', '{"a":1'], cumulative + "}") == ['{"a":', "", "1}"]
 
 
 def test_what_only_the_end_carries_is_topped_up() -> None:
     """M049: input that comes only in `.done`, or its last piece."""
-    assert told_by([], '{"a":1}') == ['{"a":1}']
-    assert told_by(['{"a"'], '{"a":1}') == ['{"a"', ":1}"]
-    assert told_by(['{"a":1}'], '{"a":1}') == ['{"a":1}', ""]
+    assert emitted_by([], '{"a":1}') == ['{"a":1}']
+    assert emitted_by(['{"a"'], '{"a":1}') == ['{"a"', ":1}"]
+    assert emitted_by(['{"a":1}'], '{"a":1}') == ['{"a":1}', ""]
 
 
 def test_a_whole_text_that_contradicts_what_was_emitted_is_reported() -> None:

@@ -58,43 +58,43 @@ def test_folding_an_unfolded_answer_gives_it_back(outcome: Outcome) -> None:
 
 @given(outcomes())
 def test_an_unfolded_answer_is_grammatical_and_its_deltas_join(outcome: Outcome) -> None:
-    told = unfold(outcome)
+    sequence = unfold(outcome)
     grammar = GrammarChecker()
-    for event in told:
+    for event in sequence:
         grammar.check(event)
     assert grammar.is_over == (outcome.completed or outcome.error is not None)
-    assert find_disagreements(told) == ()
+    assert find_disagreements(sequence) == ()
 
 
 @given(events(may_amend=True))
-def test_the_parts_of_an_answer_are_the_values_its_ends_carry(told: tuple[Event, ...]) -> None:
-    outcome = fold(told)
-    choices = {event.part: event.choice for event in told if isinstance(event, PartStarted)}
-    values = {event.part: event.value for event in told if isinstance(event, PartEnded)}
+def test_the_parts_of_an_answer_are_the_values_its_ends_carry(sequence: tuple[Event, ...]) -> None:
+    outcome = fold(sequence)
+    choices = {event.part: event.choice for event in sequence if isinstance(event, PartStarted)}
+    values = {event.part: event.value for event in sequence if isinstance(event, PartEnded)}
     assert [choice.index for choice in outcome.choices] == sorted(
         {choice.index for choice in outcome.choices}
     )
     for choice in outcome.choices:
         numbers = [number for number, owner in choices.items() if owner == choice.index]
         assert choice.parts == tuple(values[number] for number in numbers)
-    assert outcome.completed == isinstance(told[-1], Completed)
-    assert (outcome.error is not None) == isinstance(told[-1], Failed)
+    assert outcome.completed == isinstance(sequence[-1], Completed)
+    assert (outcome.error is not None) == isinstance(sequence[-1], Failed)
 
 
 @given(prefixes())
 def test_the_open_parts_of_a_beginning_are_what_was_emitted_and_incomplete(
-    told: tuple[Event, ...],
+    sequence: tuple[Event, ...],
 ) -> None:
-    values = unfinished(told)
-    values |= {event.part: event.value for event in told if isinstance(event, PartEnded)}
-    owners = {event.part: event.choice for event in told if isinstance(event, PartStarted)}
-    for choice in fold(told).choices:
+    values = unfinished(sequence)
+    values |= {event.part: event.value for event in sequence if isinstance(event, PartEnded)}
+    owners = {event.part: event.choice for event in sequence if isinstance(event, PartStarted)}
+    for choice in fold(sequence).choices:
         numbers = [number for number, owner in owners.items() if owner == choice.index]
         assert choice.parts == tuple(values[number] for number in numbers)
 
 
 def test_a_whole_answer_folds_to_its_outcome() -> None:
-    told = (
+    sequence = (
         Noticed("comment"),
         Started("resp_1", "a-model", 7, EXTRA),
         UsageReported(Usage(input=3)),
@@ -112,7 +112,7 @@ def test_a_whole_answer_folds_to_its_outcome() -> None:
         UsageReported(Usage(output=4)),
         Completed(EXTRA),
     )
-    assert fold(told) == Outcome(
+    assert fold(sequence) == Outcome(
         response_id="resp_1",
         model="a-model",
         created=7,
@@ -139,12 +139,17 @@ def test_a_whole_answer_folds_to_its_outcome() -> None:
 
 
 def test_a_part_that_never_ended_is_what_was_emitted_and_incomplete() -> None:
-    told = (Started(), PartStarted(0, call_header("f")), InputDelta(0, '{"a'), InputDelta(0, '":'))
-    (choice,) = fold(told).choices
+    sequence = (
+        Started(),
+        PartStarted(0, call_header("f")),
+        InputDelta(0, '{"a'),
+        InputDelta(0, '":'),
+    )
+    (choice,) = fold(sequence).choices
     assert choice == Choice(
         parts=(Call(call_id="call_f", name="f", input='{"a":', status="incomplete"),)
     )
-    assert not fold(told).completed
+    assert not fold(sequence).completed
 
 
 def test_a_call_cut_before_its_first_byte_of_input_is_not_given_an_empty_object() -> None:
@@ -203,8 +208,8 @@ SEAL = Seal("signature", "s")
 def test_a_part_that_streams_is_unfolded_into_an_empty_header_and_deltas(
     part: Part, deltas: list[Event]
 ) -> None:
-    told = unfold(Outcome(choices=(Choice(parts=(part,)),)))
-    started, start, *between, end = told
+    sequence = unfold(Outcome(choices=(Choice(parts=(part,)),)))
+    started, start, *between, end = sequence
     assert started == Started()
     assert isinstance(start, PartStarted)
     assert type(start.header) is type(part)
@@ -221,8 +226,8 @@ def test_a_part_that_streams_is_unfolded_into_an_empty_header_and_deltas(
     ],
 )
 def test_other_parts_come_whole_in_their_header(part: Part) -> None:
-    told = unfold(Outcome(choices=(Choice(parts=(part,)),)))
-    assert told == (Started(), PartStarted(0, part), PartEnded(0, part))
+    sequence = unfold(Outcome(choices=(Choice(parts=(part,)),)))
+    assert sequence == (Started(), PartStarted(0, part), PartEnded(0, part))
 
 
 def test_a_failure_with_nothing_before_it_is_unfolded_without_a_start() -> None:
@@ -260,29 +265,34 @@ def test_reports_stand_between_the_finish_and_the_end() -> None:
 def test_a_completed_answer_that_lacks_a_finish_gets_one_inferred_from_its_content(
     parts: tuple[Part, ...], reason: str
 ) -> None:
-    told = unfold(Outcome(choices=(Choice(parts=parts),), completed=True))
-    (finish,) = [event for event in told if isinstance(event, Finished)]
+    sequence = unfold(Outcome(choices=(Choice(parts=parts),), completed=True))
+    (finish,) = [event for event in sequence if isinstance(event, Finished)]
     assert (finish.reason, finish.inferred) == (reason, True)
-    assert is_grammatical(told)
+    assert is_grammatical(sequence)
 
 
 def test_a_completed_answer_that_lacks_choice_0_still_finishes_it() -> None:
-    told = unfold(Outcome(choices=(Choice(index=1, finish="stop"),), completed=True))
-    assert told == (Started(), Finished("stop", inferred=True), Finished("stop", 1), Completed())
+    sequence = unfold(Outcome(choices=(Choice(index=1, finish="stop"),), completed=True))
+    assert sequence == (
+        Started(),
+        Finished("stop", inferred=True),
+        Finished("stop", 1),
+        Completed(),
+    )
     assert is_grammatical(unfold(Outcome(completed=True)))
 
 
 def test_a_failed_answer_is_not_given_a_finish() -> None:
-    told = unfold(Outcome(choices=(Choice(parts=(Text(text="a"),)),), error=ERROR))
-    assert not [event for event in told if isinstance(event, Finished)]
-    assert told[-1] == Failed(ERROR)
+    sequence = unfold(Outcome(choices=(Choice(parts=(Text(text="a"),)),), error=ERROR))
+    assert not [event for event in sequence if isinstance(event, Finished)]
+    assert sequence[-1] == Failed(ERROR)
 
 
 def test_a_hundred_thousand_deltas_are_joined_once() -> None:
     count = 100_000
-    told: list[Event] = [Started(), PartStarted(0, call_header("f"))]
-    told += [InputDelta(0, "x")] * count
-    (choice,) = fold(told).choices
+    sequence: list[Event] = [Started(), PartStarted(0, call_header("f"))]
+    sequence += [InputDelta(0, "x")] * count
+    (choice,) = fold(sequence).choices
     assert choice.parts == (
         Call(call_id="call_f", name="f", input="x" * count, status="incomplete"),
     )

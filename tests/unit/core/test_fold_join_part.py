@@ -110,8 +110,8 @@ def test_logprobs_that_never_came_stay_absent() -> None:
 
 
 @given(events(may_amend=True))
-def test_deltas_of_generated_answers_join_to_their_parts(told: tuple[Event, ...]) -> None:
-    assert find_disagreements(told) == ()
+def test_deltas_of_generated_answers_join_to_their_parts(sequence: tuple[Event, ...]) -> None:
+    assert find_disagreements(sequence) == ()
 
 
 @pytest.mark.parametrize(
@@ -126,21 +126,21 @@ def test_deltas_of_generated_answers_join_to_their_parts(told: tuple[Event, ...]
 def test_an_end_that_differs_from_what_was_emitted_is_found_unless_it_says_so(
     header: Part, delta: Event, value: Part
 ) -> None:
-    told: list[Event] = [
+    sequence: list[Event] = [
         Started(),
         PartStarted(0, Text()),
         PartStarted(1, header),
         delta,
         PartEnded(0, Text()),
     ]
-    assert find_disagreements([*told, PartEnded(1, value)]) == (1,)
-    assert find_disagreements([*told, PartEnded(1, value, amended=True)]) == ()
+    assert find_disagreements([*sequence, PartEnded(1, value)]) == (1,)
+    assert find_disagreements([*sequence, PartEnded(1, value, amended=True)]) == ()
 
 
 def test_empty_entries_of_a_reasoning_need_no_delta() -> None:
-    told: list[Event] = [
+    sequence: list[Event] = [
         PartStarted(0, Reasoning()),
         ReasoningDelta(0, "a", index=1),
         PartEnded(0, Reasoning(summary=("", "a", ""))),
     ]
-    assert find_disagreements(told) == ()
+    assert find_disagreements(sequence) == ()

@@ -68,8 +68,8 @@ def cuts(draw: st.DrawFn, source: str) -> list[str]:
 
 def run(fragments: list[str]) -> tuple[str, Unwrapper]:
     unwrapper = Unwrapper()
-    told = [unwrapper.feed(fragment) for fragment in fragments]
-    return "".join([*told, unwrapper.finish()]), unwrapper
+    found = [unwrapper.feed(fragment) for fragment in fragments]
+    return "".join([*found, unwrapper.finish()]), unwrapper
 
 
 @given(wrappers(), st.data())
@@ -77,8 +77,8 @@ def test_any_wrapper_cut_anywhere_gives_the_text(
     wrapped: tuple[str, str], data: st.DataObject
 ) -> None:
     text, source = wrapped
-    told, unwrapper = run(data.draw(cuts(source)))
-    assert told == text
+    found, unwrapper = run(data.draw(cuts(source)))
+    assert found == text
     assert not unwrapper.is_cut
 
 
@@ -122,10 +122,10 @@ def test_a_cut_wrapper_is_known_as_cut_and_gives_the_beginning(
 ) -> None:
     source = json.dumps({"input": text}, ensure_ascii=ascii_only)
     size = data.draw(st.integers(1, len(source) - 1))
-    told, unwrapper = run(data.draw(cuts(source[:size])))
+    found, unwrapper = run(data.draw(cuts(source[:size])))
     assert unwrapper.is_cut
-    assert text.startswith((told, told.removesuffix("\ufffd")))
-    assert size < len(source) - 1 or told == text
+    assert text.startswith((found, found.removesuffix("\ufffd")))
+    assert size < len(source) - 1 or found == text
 
 
 @pytest.mark.parametrize("chunked", [True, False])
@@ -164,8 +164,8 @@ def test_a_cut_wrapper_is_known_as_cut_and_gives_the_beginning(
     ],
 )
 def test_what_models_write_instead(arguments: str, text: str, chunked: bool) -> None:
-    told, unwrapper = run(list(arguments) if chunked else [arguments])
-    assert told == text
+    found, unwrapper = run(list(arguments) if chunked else [arguments])
+    assert found == text
     assert not unwrapper.is_cut
     assert unwrap_input(arguments) == text
 
@@ -191,8 +191,8 @@ def test_what_models_write_instead(arguments: str, text: str, chunked: bool) -> 
     ],
 )
 def test_what_a_cut_call_leaves(arguments: str, text: str, chunked: bool) -> None:
-    told, unwrapper = run(list(arguments) if chunked else [arguments])
-    assert told == text
+    found, unwrapper = run(list(arguments) if chunked else [arguments])
+    assert found == text
     assert unwrapper.is_cut
     assert unwrap_input(arguments) is None
 
@@ -234,15 +234,15 @@ def test_a_custom_tool_without_words_stays_without() -> None:
 def read_all(source: str, cuts: int) -> tuple[str, bool, str]:
     """The text of a source without its opening quote, fed `cuts` characters at a time; closed; what follows."""
     reader = StringReader()
-    told: list[str] = []
+    lines: list[str] = []
     for start in range(0, len(source), cuts):
         piece = source[start : start + cuts]
         text, index, closed = reader.read(piece, 0)
-        told.append(text)
+        lines.append(text)
         if closed:
-            return "".join(told), True, source[start + index :]
-    told.append(reader.end())
-    return "".join(told), False, ""
+            return "".join(lines), True, source[start + index :]
+    lines.append(reader.end())
+    return "".join(lines), False, ""
 
 
 @given(st.text(), st.booleans(), st.integers(1, 8), st.text())

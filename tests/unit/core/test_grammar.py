@@ -68,10 +68,10 @@ DELTAS: dict[type[Event], Event] = {
 TEXT = HEADERS[Text]
 
 
-def refuses(told: Sequence[Event], last: Event, reason: str) -> None:
+def refuses(sequence: Sequence[Event], last: Event, reason: str) -> None:
     """Everything but the last event is accepted, the last is refused, and so is all that follows."""
     grammar = GrammarChecker()
-    for event in told:
+    for event in sequence:
         grammar.check(event)
     with pytest.raises(LocalProtocolError, match=reason):
         grammar.check(last)
@@ -81,39 +81,39 @@ def refuses(told: Sequence[Event], last: Event, reason: str) -> None:
 
 
 @given(events(may_amend=True))
-def test_every_generated_answer_is_grammatical(told: tuple[Event, ...]) -> None:
-    assert is_grammatical(told)
+def test_every_generated_answer_is_grammatical(sequence: tuple[Event, ...]) -> None:
+    assert is_grammatical(sequence)
 
 
 @given(prefixes())
 def test_the_beginning_of_an_answer_is_accepted_but_is_no_whole_answer(
-    told: tuple[Event, ...],
+    sequence: tuple[Event, ...],
 ) -> None:
     grammar = GrammarChecker()
-    for event in told:
+    for event in sequence:
         grammar.check(event)
-    is_whole = bool(told) and isinstance(told[-1], Completed | Failed)
+    is_whole = bool(sequence) and isinstance(sequence[-1], Completed | Failed)
     assert grammar.is_over == is_whole
-    assert is_grammatical(told) == is_whole
+    assert is_grammatical(sequence) == is_whole
 
 
 @given(events(), st.data())
-def test_nothing_follows_a_terminal_event(told: tuple[Event, ...], data: st.DataObject) -> None:
-    late = data.draw(st.sampled_from(told))
-    assert not is_grammatical((*told, late))
+def test_nothing_follows_a_terminal_event(sequence: tuple[Event, ...], data: st.DataObject) -> None:
+    late = data.draw(st.sampled_from(sequence))
+    assert not is_grammatical((*sequence, late))
 
 
 @given(events(noise=False, may_fail=False), st.data())
 def test_an_answer_that_lacks_an_event_that_opens_or_ends_something_is_not_grammatical(
-    told: tuple[Event, ...], data: st.DataObject
+    sequence: tuple[Event, ...], data: st.DataObject
 ) -> None:
     bounds = [
         index
-        for index, event in enumerate(told)
+        for index, event in enumerate(sequence)
         if isinstance(event, Started | PartStarted | PartEnded | Completed)
     ]
     index = data.draw(st.sampled_from(bounds))
-    assert not is_grammatical(told[:index] + told[index + 1 :])
+    assert not is_grammatical(sequence[:index] + sequence[index + 1 :])
 
 
 EVENTS: tuple[Event, ...] = (
@@ -166,13 +166,13 @@ def test_the_table_speaks_of_every_event() -> None:
 def test_a_delta_is_accepted_exactly_by_the_parts_it_fits(
     part: type[Part], delta: type[Event]
 ) -> None:
-    told = (Started(), PartStarted(0, HEADERS[part]))
+    sequence = (Started(), PartStarted(0, HEADERS[part]))
     if part in FITTING[delta]:
         grammar = GrammarChecker()
-        for event in (*told, DELTAS[delta]):
+        for event in (*sequence, DELTAS[delta]):
             grammar.check(event)
     else:
-        refuses(told, DELTAS[delta], f"part 0 is a {part.__name__}")
+        refuses(sequence, DELTAS[delta], f"part 0 is a {part.__name__}")
 
 
 def test_part_numbers_are_dense() -> None:
@@ -210,19 +210,25 @@ def test_the_header_of_a_part_that_streams_is_empty_and_in_progress(header: Part
     ],
 )
 def test_a_part_that_cannot_stream_may_come_whole(header: Part) -> None:
-    told = (Started(), PartStarted(0, header), PartEnded(0, header), Finished("stop"), Completed())
-    assert is_grammatical(told)
+    sequence = (
+        Started(),
+        PartStarted(0, header),
+        PartEnded(0, header),
+        Finished("stop"),
+        Completed(),
+    )
+    assert is_grammatical(sequence)
 
 
 def test_a_part_ends_once() -> None:
-    told = (Started(), PartStarted(0, TEXT), PartEnded(0, Text()))
-    refuses(told, PartEnded(0, Text()), "part 0 is not open")
+    sequence = (Started(), PartStarted(0, TEXT), PartEnded(0, Text()))
+    refuses(sequence, PartEnded(0, Text()), "part 0 is not open")
     refuses((Started(),), PartEnded(0, Text()), "part 0 is not open")
 
 
 def test_a_delta_after_the_end_of_its_part_is_refused() -> None:
-    told = (Started(), PartStarted(0, TEXT), PartEnded(0, Text()))
-    refuses(told, TextDelta(0, "late"), "part 0 is not open")
+    sequence = (Started(), PartStarted(0, TEXT), PartEnded(0, Text()))
+    refuses(sequence, TextDelta(0, "late"), "part 0 is not open")
 
 
 def test_a_part_ends_as_the_class_it_began_as() -> None:
@@ -247,7 +253,7 @@ def test_a_choice_with_an_open_part_cannot_finish() -> None:
 
 
 def test_a_choice_may_finish_while_another_goes_on() -> None:
-    told = (
+    sequence = (
         Started(),
         PartStarted(0, TEXT),
         PartStarted(1, TEXT, 1),
@@ -260,7 +266,7 @@ def test_a_choice_may_finish_while_another_goes_on() -> None:
         UsageReported(Usage()),
         Completed(),
     )
-    assert is_grammatical(told)
+    assert is_grammatical(sequence)
 
 
 def test_a_choice_finishes_once() -> None:
@@ -272,13 +278,13 @@ def test_nothing_starts_in_a_finished_choice() -> None:
 
 
 def test_an_answer_completes_only_when_every_choice_has_finished() -> None:
-    told = (Started(), PartStarted(0, TEXT, 1), PartEnded(0, Text()), Finished("stop"))
-    refuses(told, Completed(), r"choices \[1\] are not finished")
+    sequence = (Started(), PartStarted(0, TEXT, 1), PartEnded(0, Text()), Finished("stop"))
+    refuses(sequence, Completed(), r"choices \[1\] are not finished")
 
 
 def test_choice_0_always_finishes() -> None:
-    told = (Started(), PartStarted(0, TEXT, 1), PartEnded(0, Text()), Finished("stop", 1))
-    refuses(told, Completed(), r"choices \[0\] are not finished")
+    sequence = (Started(), PartStarted(0, TEXT, 1), PartEnded(0, Text()), Finished("stop", 1))
+    refuses(sequence, Completed(), r"choices \[0\] are not finished")
 
 
 def test_open_parts_are_ended_before_a_failure() -> None:
@@ -294,9 +300,9 @@ def test_an_answer_may_fail_before_it_starts() -> None:
 def test_notices_and_progress_speak_only_of_parts_that_have_started() -> None:
     refuses((Started(),), Noticed("fields", part=0), "part 0 has not started")
     refuses((Started(),), Progress("searching", -1), "part -1 has not started")
-    told = (Started(), PartStarted(0, TEXT), PartEnded(0, Text()))
+    sequence = (Started(), PartStarted(0, TEXT), PartEnded(0, Text()))
     grammar = GrammarChecker()
-    for event in (*told, Noticed("fields", part=0), Progress("searching", 0)):
+    for event in (*sequence, Noticed("fields", part=0), Progress("searching", 0)):
         grammar.check(event)
 
 

@@ -45,15 +45,15 @@ def starts(part: int, name: str, choice: int = 0) -> PartStarted:
     return PartStarted(part, call(name, status="in_progress"), choice)
 
 
-def serialize(told: Iterable[Event]) -> list[Event]:
+def serialize(sequence: Iterable[Event]) -> list[Event]:
     serializer = Serializer()
-    return [event for each in told for event in serializer.feed(each)]
+    return [event for each in sequence for event in serializer.feed(each)]
 
 
-def overlaps(told: Iterable[Event]) -> bool:
+def overlaps(sequence: Iterable[Event]) -> bool:
     """Whether two parts of one choice are ever open at once."""
     choices: dict[int, int] = {}
-    for event in told:
+    for event in sequence:
         if isinstance(event, PartStarted):
             if event.choice in choices.values():
                 return True
@@ -64,33 +64,35 @@ def overlaps(told: Iterable[Event]) -> bool:
 
 
 @given(events(may_amend=True, max_choices=3))
-def test_the_output_is_the_same_answer_without_overlap(told: tuple[Event, ...]) -> None:
-    out = serialize(told)
+def test_the_output_is_the_same_answer_without_overlap(sequence: tuple[Event, ...]) -> None:
+    out = serialize(sequence)
     assert is_grammatical(out)
     assert not overlaps(out)
-    assert fold(out) == fold(told)
+    assert fold(out) == fold(sequence)
     assert find_disagreements(out) == ()
-    assert len(out) == len(told)
+    assert len(out) == len(sequence)
 
 
 @given(prefixes())
-def test_the_output_is_grammatical_at_every_moment(told: tuple[Event, ...]) -> None:
+def test_the_output_is_grammatical_at_every_moment(sequence: tuple[Event, ...]) -> None:
     grammar = GrammarChecker()
-    for event in serialize(told):
+    for event in serialize(sequence):
         grammar.check(event)
 
 
 @given(events(overlapping=False, may_amend=True))
-def test_an_answer_without_overlap_passes_at_once_and_untouched(told: tuple[Event, ...]) -> None:
+def test_an_answer_without_overlap_passes_at_once_and_untouched(
+    sequence: tuple[Event, ...],
+) -> None:
     serializer = Serializer()
-    for event in told:
+    for event in sequence:
         (passed,) = serializer.feed(event)
         assert passed is event
 
 
 def test_the_first_call_streams_live_and_the_second_follows_in_order() -> None:
     """M010: blocks that overlap are emitted one after the other, the first without delay."""
-    told: list[tuple[Event, list[Event]]] = [
+    sequence: list[tuple[Event, list[Event]]] = [
         (Started(), [Started()]),
         (starts(0, "f"), [starts(0, "f")]),
         (starts(1, "g"), []),
@@ -106,7 +108,7 @@ def test_the_first_call_streams_live_and_the_second_follows_in_order() -> None:
         (Completed(), [Completed()]),
     ]
     serializer = Serializer()
-    for event, expected in told:
+    for event, expected in sequence:
         assert list(serializer.feed(event)) == expected
 
 
@@ -150,7 +152,7 @@ def test_choices_do_not_wait_for_each_other() -> None:
 
 
 def test_a_part_that_overtakes_a_held_one_is_numbered_anew() -> None:
-    told = (
+    sequence = (
         Started(),
         starts(0, "f"),
         starts(1, "g"),
@@ -165,7 +167,7 @@ def test_a_part_that_overtakes_a_held_one_is_numbered_anew() -> None:
         Finished("stop", 1),
         Completed(),
     )
-    out = serialize(told)
+    out = serialize(sequence)
     assert out == [
         Started(),
         starts(0, "f"),
@@ -217,7 +219,7 @@ def test_many_held_parts_cost_one_step_each() -> None:
     serializer.feed(Started())
     for number in range(count):
         serializer.feed(starts(number, "f"))
-    told = 0
+    found = 0
     for number in range(count):
-        told += len(serializer.feed(PartEnded(number, call("f"))))
-    assert told == 2 * count - 1
+        found += len(serializer.feed(PartEnded(number, call("f"))))
+    assert found == 2 * count - 1

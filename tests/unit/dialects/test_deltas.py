@@ -30,20 +30,20 @@ def told_and_meant(frames: list[bytes]) -> tuple[list[FrameStep | Deltas], list[
     one_by_one = StreamDecoder(codec("chat").reader(DecodeContext()))
     meant = [event for frame in frames for event in one_by_one.events(frame)]
     decoder = StreamDecoder(codec("chat").reader(DecodeContext()))
-    told = decoder.decode(b"".join(frames))
-    assert [event for one in told for event in one.events] == meant
+    sent = decoder.decode(b"".join(frames))
+    assert [event for one in sent for event in one.events] == meant
     assert decoder.problems == one_by_one.problems
-    return told, meant
+    return sent, meant
 
 
-def runs_of(told: list[FrameStep | Deltas]) -> list[int]:
-    return [len(one.texts) for one in told if isinstance(one, Deltas)]
+def runs_of(found: list[FrameStep | Deltas]) -> list[int]:
+    return [len(one.texts) for one in found if isinstance(one, Deltas)]
 
 
 def test_deltas_of_one_text_are_kept_together() -> None:
     words = [chunk({"content": f"word{number}"}) for number in range(100)]
-    told, _ = told_and_meant([chunk({"role": "assistant"}), *words])
-    assert sum(runs_of(told)) > 80
+    found, _ = told_and_meant([chunk({"role": "assistant"}), *words])
+    assert sum(runs_of(found)) > 80
 
 
 def test_call_that_follows_another_is_not_taken_for_it() -> None:
@@ -51,8 +51,8 @@ def test_call_that_follows_another_is_not_taken_for_it() -> None:
     frames = [chunk({"role": "assistant", "content": None})]
     for index in range(2):
         frames += [call(index), *(arguments(piece, index) for piece in pieces)]
-    told, meant = told_and_meant(frames)
-    assert len({one.part for one in told if isinstance(one, Deltas)}) == 2
+    found, meant = told_and_meant(frames)
+    assert len({one.part for one in found if isinstance(one, Deltas)}) == 2
     for part in range(2):
         texts = [
             event.text for event in meant if isinstance(event, InputDelta) and event.part == part
@@ -62,17 +62,17 @@ def test_call_that_follows_another_is_not_taken_for_it() -> None:
 
 def test_text_after_a_call_is_another_part() -> None:
     words = [chunk({"content": f"word{number}"}) for number in range(20)]
-    told, _ = told_and_meant(
+    found, _ = told_and_meant(
         [chunk({"role": "assistant"}), *words, call(0), arguments("{}"), *words]
     )
-    assert len({one.part for one in told if isinstance(one, Deltas)}) == 2
+    assert len({one.part for one in found if isinstance(one, Deltas)}) == 2
 
 
 def test_arguments_that_are_resent_as_a_whole_are_not_kept_together() -> None:
     whole = '{"a":"' + "x" * 40 + '"}'
     frames = [chunk({"role": "assistant"}), call(0)]
-    told, _ = told_and_meant([*frames, *(arguments(whole[:end]) for end in range(3, 40))])
-    assert not runs_of(told)
+    found, _ = told_and_meant([*frames, *(arguments(whole[:end]) for end in range(3, 40))])
+    assert not runs_of(found)
 
 
 def test_delta_that_says_more_stands_alone() -> None:
@@ -84,16 +84,16 @@ def test_delta_that_says_more_stands_alone() -> None:
         chunk({"content": "broken"}).replace(b'"broken"', b'"bro\\ken"'),
         b": a comment\n\n",
     ]
-    told, _ = told_and_meant(
+    found, _ = told_and_meant(
         [chunk({"role": "assistant"}), *(frame for each in odd for frame in (*words, each)), *words]
     )
-    assert len(runs_of(told)) == 4  # the broken one ends the stream
+    assert len(runs_of(found)) == 4  # the broken one ends the stream
 
 
 def test_deltas_that_differ_in_other_fields_are_kept_together() -> None:
     frames = [chunk({"content": f"word{number}"}, created=number) for number in range(300)]
-    told, _ = told_and_meant([chunk({"role": "assistant"}), *frames])
-    assert sum(runs_of(told)) > 280
+    found, _ = told_and_meant([chunk({"role": "assistant"}), *frames])
+    assert sum(runs_of(found)) > 280
 
 
 def test_deltas_pass_exactly_where_that_is_wanted() -> None:

@@ -103,8 +103,8 @@ def test_deviation_that_breaks_a_client_is_put_right(key: tuple[str, str]) -> No
     out = passed(machine, data)
     CHECKS[dialect](out)
     before, after = outcome(dialect, data), outcome(dialect, out)
-    told = [(call.name, call.input) for call in calls_of(before)]
-    assert [(call.name, call.input) for call in calls_of(after)] == told
+    output = [(call.name, call.input) for call in calls_of(before)]
+    assert [(call.name, call.input) for call in calls_of(after)] == output
     assert text_of(after) == text_of(before)
     assert [choice.finish for choice in after.choices] == [
         choice.finish for choice in before.choices
@@ -112,7 +112,7 @@ def test_deviation_that_breaks_a_client_is_put_right(key: tuple[str, str]) -> No
     assert (after.error is None) == (before.error is None) == after.completed
     if after.error is None:
         assert text_of(after).startswith(TEXT)
-        assert set(told) == {CALL if name != "no arguments at all" else (CALL[0], "{}")}
+        assert set(output) == {CALL if name != "no arguments at all" else (CALL[0], "{}")}
 
 
 @pytest.mark.parametrize("key", HARMFUL, ids=" ".join)
@@ -211,9 +211,9 @@ def test_frame_that_cannot_be_read_fails_the_stream_after_what_came_before(diale
         damaged = frames[number][: len(frames[number]) // 2] + b"\n\n"
         out = passed(machine, b"".join((*frames[:number], damaged, *frames[number + 1 :])))
         CHECKS[dialect](out)
-        told = outcome(dialect, out)
-        assert told.error is not None
-        assert told.error.message
+        output = outcome(dialect, out)
+        assert output.error is not None
+        assert output.error.message
         assert machine.error is not None
         assert machine.error.kind == "protocol"
         assert b"".join(frames).startswith(machine_prefix := out[: len(b"".join(frames[:2]))])
@@ -456,8 +456,8 @@ def test_keep_alive_disturbs_nothing(dialect: str) -> None:
             if irregular and number == 4:
                 out += machine.fail(TOO_SLOW)
         out += machine.close()
-        told = outcome(dialect, out)
-        assert (told.error is not None) == irregular
+        output = outcome(dialect, out)
+        assert (output.error is not None) == irregular
         assert b"keep" in out or b"ping" in out
 
 

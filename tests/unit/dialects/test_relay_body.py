@@ -163,8 +163,8 @@ IRREGULAR: dict[tuple[str, str], tuple[Change, Change]] = {
 @pytest.mark.parametrize("dialect", BODIES)
 def test_regular_body_is_the_same_bytes(dialect: str) -> None:
     data = json.dumps(BODIES[dialect], indent=3).encode()
-    told, tally = relayed(dialect, data)
-    assert told.body is data
+    found, tally = relayed(dialect, data)
+    assert found.body is data
     assert tally.names == ["f"]
     assert tally.finish == "tool_calls"
 
@@ -172,9 +172,9 @@ def test_regular_body_is_the_same_bytes(dialect: str) -> None:
 @pytest.mark.parametrize("dialect", BODIES)
 def test_model_is_renamed_in_place(dialect: str) -> None:
     data = json.dumps(BODIES[dialect], indent=3).encode()
-    told, tally = relayed(dialect, data, encode=EncodeContext(model="ours"))
+    sent, tally = relayed(dialect, data, encode=EncodeContext(model="ours"))
     renamed = data.replace(b'"gpt-x"', b'"ours"').replace(b'"claude-x"', b'"ours"')
-    assert told.body == renamed
+    assert sent.body == renamed
     assert tally.model in ("gpt-x", "claude-x")
 
 
@@ -183,43 +183,43 @@ def test_irregular_body_is_put_right(key: tuple[str, str]) -> None:
     dialect, _ = key
     wrong, is_right = IRREGULAR[key]
     data = spoilt(dialect, wrong)
-    told, tally = relayed(dialect, data)
-    assert told.error is None
-    assert is_right(json.loads(told.body)), told.body
+    found, tally = relayed(dialect, data)
+    assert found.error is None
+    assert is_right(json.loads(found.body)), found.body
     assert tally.names == ["f"]
-    assert relayed(dialect, told.body)[0].body is told.body
+    assert relayed(dialect, found.body)[0].body is found.body
     assert relayed(dialect, data, exact=True)[0].body is data
 
 
 @pytest.mark.parametrize("dialect", BODIES)
 def test_error_body_is_an_error_in_the_dialects_own_form(dialect: str) -> None:
     data = b'{"error": {"message": "it broke", "type": "server_error"}}'
-    told, tally = relayed(dialect, data)
-    assert told.error is not None
-    assert told.error.message == "it broke"
-    assert tally.error is told.error
-    assert b"it broke" in told.body
+    found, tally = relayed(dialect, data)
+    assert found.error is not None
+    assert found.error.message == "it broke"
+    assert tally.error is found.error
+    assert b"it broke" in found.body
 
 
 def test_body_that_is_no_answer_is_an_error() -> None:
-    told, _ = relayed("chat", b"<html>oops</html>")
-    assert told.error is not None
-    assert told.problems
+    found, _ = relayed("chat", b"<html>oops</html>")
+    assert found.error is not None
+    assert found.problems
 
 
 def test_name_that_must_be_restored_is() -> None:
     names = NameMap.build([Tool(name="f", namespace="n")])
     data = spoilt("chat", lambda body: chat_call(body)["function"].update(name="n__f"))
-    told, tally = relayed("chat", data, names=names)
+    found, tally = relayed("chat", data, names=names)
     assert tally.names == ["f"]
-    assert told.body != data
+    assert found.body != data
 
 
 def test_legacy_client_gets_a_legacy_call() -> None:
-    told, _ = relayed(
+    sent, _ = relayed(
         "chat", json.dumps(CHAT).encode(), encode=EncodeContext(legacy_functions=True)
     )
-    message = json.loads(told.body)["choices"][0]["message"]
+    message = json.loads(sent.body)["choices"][0]["message"]
     assert message["function_call"]["name"] == "f"
-    again, _ = relayed("chat", told.body, encode=EncodeContext(legacy_functions=True))
-    assert again.body is told.body
+    again, _ = relayed("chat", sent.body, encode=EncodeContext(legacy_functions=True))
+    assert again.body is sent.body

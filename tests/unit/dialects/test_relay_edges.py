@@ -120,8 +120,8 @@ def test_odd_stream_is_encoded_again_and_means_the_same(key: tuple[str, str]) ->
     CHECKS[dialect](out)
     before, after = outcome(dialect, data), outcome(dialect, out)
     assert text_of(after) == text_of(before)
-    told = [(call.name, call.input, call.status) for call in calls_of(before)]
-    assert [(call.name, call.input, call.status) for call in calls_of(after)] == told
+    found = [(call.name, call.input, call.status) for call in calls_of(before)]
+    assert [(call.name, call.input, call.status) for call in calls_of(after)] == found
     assert (after.error is None) == (before.error is None)
 
 
@@ -231,5 +231,5 @@ def test_body_that_lacks_what_clients_read_is_encoded_again() -> None:
     response = base("responses")[-1]["response"]
     del response["created_at"]
     data = json.dumps(response).encode()
-    told, _ = relay_body(data, "responses", decode=DecodeContext(), encode=EncodeContext())
-    assert told.body != data
+    sent, _ = relay_body(data, "responses", decode=DecodeContext(), encode=EncodeContext())
+    assert sent.body != data

@@ -96,11 +96,11 @@ def test_call_is_emitted_where_its_block_stood_and_what_came_before_is_not_repea
     assert (machine.is_passing, machine.reason) == (False, "text_call")
     out = sent + b"".join(waiting) + machine.feed(last() + DONE) + machine.close()
     CHECKS["chat"](out)
-    told = outcome(out)
-    assert text_of(told) == "Let me look. "
-    assert [(call.name, call.input) for call in calls_of(told)] == [("look", '{"a": "x"}')]
-    assert told.choices[0].finish == "tool_calls"
-    assert told.response_id == "chatcmpl-1"
+    result = outcome(out)
+    assert text_of(result) == "Let me look. "
+    assert [(call.name, call.input) for call in calls_of(result)] == [("look", '{"a": "x"}')]
+    assert result.choices[0].finish == "tool_calls"
+    assert result.response_id == "chatcmpl-1"
 
 
 def test_block_that_proves_to_be_text_is_passed_on_as_it_came() -> None:
@@ -139,9 +139,9 @@ def test_block_beyond_what_may_wait_is_kept_by_the_stage_alone(
     out += b"".join(machine.feed(frame) for frame in said(f"So. {text}"))
     assert machine.reason == "text_held"
     out += machine.feed(last() + DONE) + machine.close()
-    told = outcome(out)
-    assert text_of(told) == "So. "
-    assert [call.input for call in calls_of(told)] == [f'{{"a": "{"x" * 200}"}}']
+    result = outcome(out)
+    assert text_of(result) == "So. "
+    assert [call.input for call in calls_of(result)] == [f'{{"a": "{"x" * 200}"}}']
 
 
 def test_other_choices_do_not_wait_for_the_end_of_a_block() -> None:
@@ -149,10 +149,10 @@ def test_other_choices_do_not_wait_for_the_end_of_a_block() -> None:
     out = machine.feed(first() + first(1))
     out += b"".join(machine.feed(frame) for frame in said(BLOCK[:40]))
     assert machine.is_passing
-    told = machine.feed(chunk({"content": "Hello"}, index=1))
-    assert b"Hello" in told
+    found = machine.feed(chunk({"content": "Hello"}, index=1))
+    assert b"Hello" in found
     assert (machine.is_passing, machine.reason) == (False, "text_held")
-    out += told + b"".join(machine.feed(frame) for frame in said(BLOCK[40:]))
+    out += found + b"".join(machine.feed(frame) for frame in said(BLOCK[40:]))
     out += machine.feed(last(0) + last(1) + DONE) + machine.close()
     one, other = outcome(out, 2).choices
     assert (one.finish, other.finish) == ("tool_calls", "stop")
@@ -178,9 +178,9 @@ def test_reasoning_that_holds_a_call_is_passed_on_and_the_call_emitted_after_it(
     thoughts = [chunk({"reasoning_content": piece}) for piece in ("I look. ", BLOCK)]
     out = [machine.feed(frame) for frame in (first(), *thoughts)]
     assert out == [first(), *thoughts]
-    told = b"".join(out) + machine.feed(last() + DONE) + machine.close()
+    received = b"".join(out) + machine.feed(last() + DONE) + machine.close()
     assert machine.reason == "text_call"
-    assert [call.name for call in calls_of(outcome(told))] == ["look"]
+    assert [call.name for call in calls_of(outcome(received))] == ["look"]
 
 
 def test_silence_while_text_waits_is_filled_as_ever() -> None:
@@ -202,10 +202,10 @@ def test_body_with_a_call_in_its_text_is_written_anew() -> None:
     for text, is_same in ((message["content"], False), ("a < b [1] `c`", True)):
         message["content"] = text
         data = json.dumps(body, indent=1).encode()
-        told, tally = relay_body(
+        received, tally = relay_body(
             data, "chat", decode=DecodeContext(), encode=EncodeContext(), stage=stage()
         )
-        assert (told.body == data) is is_same
+        assert (received.body == data) is is_same
         assert tally.call_count == (0 if is_same else 1)
 
 

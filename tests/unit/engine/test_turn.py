@@ -49,7 +49,7 @@ def machine(call_ids: frozenset[str] = frozenset()) -> TurnMachine:
     return TurnMachine(router, Schedule(8), turn=3, call_ids=call_ids)
 
 
-def tell(turn: TurnMachine, *events: Event) -> list[Action]:
+def feed_turn(turn: TurnMachine, *events: Event) -> list[Action]:
     return [action for event in events for action in turn.hear(event)]
 
 
@@ -82,9 +82,9 @@ def words(actions: list[Action]) -> list[str]:
 
 def test_call_is_run_when_its_part_has_ended() -> None:
     turn = machine()
-    assert tell(turn, Started(), PartStarted(0, call("read", status="in_progress"))) == []
-    assert tell(turn, InputDelta(0, "{}")) == []
-    actions = tell(turn, ended(0, call("read")))
+    assert feed_turn(turn, Started(), PartStarted(0, call("read", status="in_progress"))) == []
+    assert feed_turn(turn, InputDelta(0, "{}")) == []
+    actions = feed_turn(turn, ended(0, call("read")))
     assert [type(action) for action in actions] == [RunCall]
     assert turn.is_listening
     assert not turn.may_retry
@@ -92,8 +92,8 @@ def test_call_is_run_when_its_part_has_ended() -> None:
 
 def test_turn_is_over_when_the_answer_and_every_call_are() -> None:
     turn = machine()
-    tell(turn, ended(0, call("read", "a")), ended(1, call("read", "b")))
-    assert tell(turn, Finished("tool_calls"), Completed()) == []
+    feed_turn(turn, ended(0, call("read", "a")), ended(1, call("read", "b")))
+    assert feed_turn(turn, Finished("tool_calls"), Completed()) == []
     assert not turn.is_listening
     first = list(turn.settle(done(1, "two")))
     assert [type(action) for action in first] == [SettleCall]
@@ -112,22 +112,22 @@ def test_turn_is_over_when_the_answer_and_every_call_are() -> None:
 
 def test_exclusive_call_starts_when_the_one_before_it_has_settled() -> None:
     turn = machine()
-    assert len(tell(turn, ended(0, call("write", "a")))) == 1
-    assert tell(turn, ended(1, call("write", "b"))) == []
+    assert len(feed_turn(turn, ended(0, call("write", "a")))) == 1
+    assert feed_turn(turn, ended(1, call("write", "b"))) == []
     settled = list(turn.settle(done(0)))
     assert [type(action) for action in settled] == [SettleCall, RunCall]
 
 
 def test_refused_call_is_settled_at_once_and_does_not_hinder_a_retry() -> None:
     turn = machine()
-    actions = tell(turn, ended(0, call("raed")))
+    actions = feed_turn(turn, ended(0, call("raed")))
     assert words(actions) == ["There is no tool named 'raed'. Did you mean 'read'?"]
     assert turn.may_retry
 
 
 def test_nameless_call_has_a_name_in_the_conversation() -> None:
     turn = machine()
-    actions = tell(turn, ended(0, call("")), Completed())
+    actions = feed_turn(turn, ended(0, call("")), Completed())
     said = answer_of(actions).turns[0].parts[0]
     assert isinstance(said, Call)
     assert said.name == UNNAMED
@@ -145,14 +145,14 @@ def test_nameless_call_has_a_name_in_the_conversation() -> None:
 )
 def test_every_call_has_an_id_of_its_own(made: Call, call_id: str) -> None:
     turn = machine(frozenset(("old", "older", "older_2")))
-    (action,) = tell(turn, ended(0, made))
+    (action,) = feed_turn(turn, ended(0, made))
     assert isinstance(action, RunCall)
     assert action.call.call_id == call_id
 
 
 def test_second_call_with_one_id_in_one_answer_gets_another() -> None:
     turn = machine()
-    actions = tell(turn, ended(0, call("read", "a")), ended(1, call("read", "a")))
+    actions = feed_turn(turn, ended(0, call("read", "a")), ended(1, call("read", "a")))
     assert [action.call.call_id for action in actions if isinstance(action, RunCall)] == [
         "a",
         "a_2",
@@ -163,10 +163,10 @@ def test_call_marked_as_the_gateway_s_is_run_and_the_provider_s_is_not() -> None
     turn = machine()
     hosted = call("read", executor="gateway")
     searched = call("read", "b", executor="provider")
-    (action,) = tell(turn, ended(0, hosted), ended(1, searched))
+    (action,) = feed_turn(turn, ended(0, hosted), ended(1, searched))
     assert isinstance(action, RunCall)
     assert action.call.executor == "client"
-    tell(turn, Completed())
+    feed_turn(turn, Completed())
     answer = answer_of(list(turn.settle(done(0))))
     assert answer.turns[0].parts[1] == searched
     assert answer.calls == (action.call,)
@@ -175,21 +175,21 @@ def test_call_marked_as_the_gateway_s_is_run_and_the_provider_s_is_not() -> None
 def test_cut_call_is_refused_when_the_answer_ends_and_forgotten_when_it_breaks() -> None:
     half = call("read", arguments='{"a', status="incomplete")
     turn = machine()
-    assert tell(turn, ended(0, half)) == []
-    actions = tell(turn, Finished("length"), Completed())
+    assert feed_turn(turn, ended(0, half)) == []
+    actions = feed_turn(turn, Finished("length"), Completed())
     assert "cut off" in words(actions)[0]
     said = answer_of(actions).turns[0].parts[0]
     assert isinstance(said, Call)
     assert (said.status, said.input) == ("completed", '{"a')
     turn = machine()
-    actions = tell(turn, ended(0, half), Failed(ERROR))
+    actions = feed_turn(turn, ended(0, half), Failed(ERROR))
     assert answer_of(actions) == TurnOutcome(end="failed", error=ERROR)
 
 
 def test_broken_answer_waits_for_its_calls() -> None:
     turn = machine()
-    tell(turn, ended(0, call("read")))
-    assert tell(turn, Failed(ERROR)) == []
+    feed_turn(turn, ended(0, call("read")))
+    assert feed_turn(turn, Failed(ERROR)) == []
     answer = answer_of(list(turn.settle(done(0))))
     assert (answer.end, answer.error) == ("failed", ERROR)
     assert is_paired(answer.turns)
@@ -197,7 +197,7 @@ def test_broken_answer_waits_for_its_calls() -> None:
 
 def test_text_that_was_being_said_is_kept() -> None:
     turn = machine()
-    tell(
+    feed_turn(
         turn,
         PartStarted(0, Text(status="in_progress")),
         TextDelta(0, "Hel"),
@@ -206,7 +206,7 @@ def test_text_that_was_being_said_is_kept() -> None:
         TextDelta(1, "No"),
         TextDelta(2, "a part nobody opened"),
     )
-    answer = answer_of(tell(turn, Failed(ERROR)))
+    answer = answer_of(feed_turn(turn, Failed(ERROR)))
     assert answer.turns[0].parts == (
         Text(text="Hello", status="incomplete"),
         Refusal(text="No", status="incomplete"),
@@ -215,12 +215,12 @@ def test_text_that_was_being_said_is_kept() -> None:
 
 def test_stop_closes_the_stream_aborts_what_runs_and_settles_what_waits() -> None:
     turn = machine()
-    tell(turn, ended(0, call("write", "a")), ended(1, call("write", "b")))
+    feed_turn(turn, ended(0, call("write", "a")), ended(1, call("write", "b")))
     actions = list(turn.stop("cancelled"))
     assert [type(action) for action in actions] == [CloseStream, SettleCall, AbortCall]
     assert words(actions) == ["Not run: the run was interrupted."]
     assert turn.stop("max_time") == []
-    assert tell(turn, ended(2, call("read", "c")), Completed()) == []
+    assert feed_turn(turn, ended(2, call("read", "c")), Completed()) == []
     actions = list(turn.settle(Settled(number=0, how="aborted", elapsed=1.25)))
     assert words(actions) == ["Aborted after 1.2 s: the run was interrupted."]
     answer = answer_of(actions)
@@ -231,7 +231,9 @@ def test_stop_closes_the_stream_aborts_what_runs_and_settles_what_waits() -> Non
 
 def test_stop_after_the_answer_leaves_its_words_alone() -> None:
     turn = machine()
-    tell(turn, PartEnded(0, Text()), ended(1, call("read")), Finished("tool_calls"), Completed())
+    feed_turn(
+        turn, PartEnded(0, Text()), ended(1, call("read")), Finished("tool_calls"), Completed()
+    )
     actions = list(turn.stop("max_time"))
     assert [type(action) for action in actions] == [AbortCall]
     answer = answer_of(list(turn.settle(Settled(number=1, how="aborted", is_stuck=True))))
@@ -241,14 +243,14 @@ def test_stop_after_the_answer_leaves_its_words_alone() -> None:
 
 def test_call_that_finishes_while_it_is_aborted_keeps_its_result() -> None:
     turn = machine()
-    tell(turn, ended(0, call("read")))
+    feed_turn(turn, ended(0, call("read")))
     turn.stop("cancelled")
     assert words(list(turn.settle(done(0, "in time")))) == ["in time"]
 
 
 def test_aborted_call_without_an_order_is_an_interruption() -> None:
     turn = machine()
-    tell(turn, ended(0, call("read")))
+    feed_turn(turn, ended(0, call("read")))
     actions = list(turn.settle(Settled(number=0, how="aborted", elapsed=2.0)))
     assert words(actions) == ["Aborted after 2.0 s: the run was interrupted."]
 
@@ -256,11 +258,11 @@ def test_aborted_call_without_an_order_is_an_interruption() -> None:
 @pytest.mark.parametrize("is_answer_over", [False, True])
 def test_fatal_error_stops_the_turn_with_its_words(is_answer_over: bool) -> None:
     turn = machine()
-    tell(
+    feed_turn(
         turn, ended(0, call("read", "a")), ended(1, call("read", "b")), ended(2, call("write", "c"))
     )
     if is_answer_over:
-        tell(turn, Completed())
+        feed_turn(turn, Completed())
     settled = Settled(number=1, how="failed", content=(Text(text="gone"),), fatal=FATAL)
     actions = list(turn.settle(settled))
     assert AbortCall(0) in actions
@@ -274,21 +276,21 @@ def test_fatal_error_stops_the_turn_with_its_words(is_answer_over: bool) -> None
 
 def test_fatal_error_of_the_only_call_ends_the_turn() -> None:
     turn = machine()
-    tell(turn, ended(0, call("read")), Completed())
+    feed_turn(turn, ended(0, call("read")), Completed())
     answer = answer_of(list(turn.settle(Settled(number=0, how="failed", fatal=FATAL))))
     assert (answer.end, answer.error) == ("failed", FATAL)
 
 
 def test_caller_s_calls_are_handed_over_or_answered() -> None:
     turn = machine()
-    assert tell(turn, ended(0, call("mine"))) == []
+    assert feed_turn(turn, ended(0, call("mine"))) == []
     assert not turn.may_retry
-    answer = answer_of(tell(turn, Completed()))
+    answer = answer_of(feed_turn(turn, Completed()))
     assert answer.end == "handed_over"
     assert len(answer.turns) == 1
     turn = machine()
-    tell(turn, ended(0, call("mine")))
-    actions = tell(turn, Failed(ERROR))
+    feed_turn(turn, ended(0, call("mine")))
+    actions = feed_turn(turn, Failed(ERROR))
     assert words(actions) == ["Not run: the run ended with an error."]
     assert is_paired(answer_of(actions).turns)
 
@@ -297,7 +299,7 @@ def test_usage_limits_and_finish_are_those_of_the_last_report() -> None:
     turn = machine()
     old, new = LimitWindow(name="a", remaining=2), LimitWindow(name="b", remaining=1)
     answer = answer_of(
-        tell(
+        feed_turn(
             turn,
             UsageReported(Usage(input=1)),
             UsageReported(Usage(output=2)),
@@ -317,20 +319,20 @@ def test_pairs_that_are_not_in_the_table_are_refused() -> None:
     turn = machine()
     with pytest.raises(LocalProtocolError, match="expected a running call, got 7"):
         turn.settle(done(7))
-    tell(turn, ended(0, call("read")), Completed())
+    feed_turn(turn, ended(0, call("read")), Completed())
     with pytest.raises(
         LocalProtocolError, match="PartEnded is not allowed while the turn is SETTLING"
     ):
-        tell(turn, ended(1, call("read")))
+        feed_turn(turn, ended(1, call("read")))
     turn.settle(done(0))
     with pytest.raises(LocalProtocolError, match="Settled is not allowed while the turn is OVER"):
         turn.settle(done(0))
-    assert tell(turn, ended(1, call("read"))) == []  # nobody listens any more
+    assert feed_turn(turn, ended(1, call("read"))) == []  # nobody listens any more
 
 
 def test_call_settles_once() -> None:
     turn = machine()
-    tell(turn, ended(0, call("read")))
+    feed_turn(turn, ended(0, call("read")))
     turn.settle(done(0))
     with pytest.raises(LocalProtocolError):
         turn.settle(done(0))

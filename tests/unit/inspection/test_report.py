@@ -391,19 +391,19 @@ def dumped_lines(
 ) -> list[str]:
     """As the gateway writes them."""
     parser, picker = FrameParser(), EventPicker(dialect)
-    told: dict[str, object] = {
+    texts: dict[str, object] = {
         "at": 1.0,
         "request_id": request_id,
         "upstream": "up",
         "dialect": dialect,
     }
-    told["answer"] = answer
+    texts["answer"] = answer
     found: list[tuple[int, dict[str, object]]] = []
     frames = [*parser.feed(data), *parser.close()]
     for number, frame in enumerate(frames, 1):
         found += [(number, event) for event in picker.pick(frame.data or b"")]
     found += [(len(frames), event) for event in picker.close()]
-    return [json.dumps({**told, "frame": number, "event": event}) for number, event in found]
+    return [json.dumps({**texts, "frame": number, "event": event}) for number, event in found]
 
 
 def joined(lines: list[str]) -> bytes:
@@ -489,9 +489,9 @@ def test_what_is_no_dump_is_left_to_others(data: bytes) -> None:
 
 def test_findings_of_a_dump_are_one_object() -> None:
     answers = open_dump(joined(dumped_lines("chat", stream("chat", CALLS)))) or ()
-    told: dict[str, Any] = json.loads(
+    document: dict[str, Any] = json.loads(
         to_json_dump([(answer, examine_dumped(answer)) for answer in answers])
     )
-    [answer] = told["answers"]
+    [answer] = document["answers"]
     assert (answer["request_id"], answer["upstream"], answer["dialect"]) == ("req_1", "up", "chat")
     assert [call["name"] for call in answer["calls"]] == ["get_weather", "get_time"]

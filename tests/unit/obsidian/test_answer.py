@@ -36,10 +36,10 @@ def policy_of(mode: str, **more: object) -> ObsidianPolicy:
 
 
 def run(obsidian: ObsidianAnswer, events: list[Event]) -> list[Event]:
-    told: list[Event] = []
+    sequence: list[Event] = []
     for event in events:
-        told += obsidian.feed(event)
-    return told
+        sequence += obsidian.feed(event)
+    return sequence
 
 
 @pytest.mark.requirement("S003-43")
@@ -134,13 +134,13 @@ def test_a_block_that_is_being_written_is_waited_for() -> None:
 
 def test_waiting_ends_with_the_calls() -> None:
     obsidian = made(ObsidianPolicy(stop=True))
-    told = run(obsidian, answer(f"{WRITTEN_ONE}\n", random=Random(1))[:-4])
+    found = run(obsidian, answer(f"{WRITTEN_ONE}\n", random=Random(1))[:-4])
     assert obsidian.awaits_calls
     obsidian.stop()
     assert obsidian.is_stopped
-    told += obsidian.feed(answer("x")[-4])
-    told += obsidian.feed(Failed(ErrorInfo(kind="cancelled", message="")))
-    assert checked(told).choices[0].finish == "tool_calls"
+    found += obsidian.feed(answer("x")[-4])
+    found += obsidian.feed(Failed(ErrorInfo(kind="cancelled", message="")))
+    assert checked(found).choices[0].finish == "tool_calls"
 
 
 def test_names_are_the_clients() -> None:

@@ -50,12 +50,12 @@ CALLS = [("search", ONE.source), ("now", "{}"), ("write", THREE.source)]
 
 
 def run(stage: ObsidianAnswer, events: list[Event], *, until_over: bool = False) -> list[Event]:
-    told: list[Event] = []
+    sequence: list[Event] = []
     for event in events:
-        told += stage.feed(event)
+        sequence += stage.feed(event)
         if until_over and stage.is_over:
             break
-    return told
+    return sequence
 
 
 def made(policy: ObsidianPolicy, losses: dict[str, LossAction] | None = None) -> ObsidianAnswer:
@@ -65,8 +65,8 @@ def made(policy: ObsidianPolicy, losses: dict[str, LossAction] | None = None) ->
 @pytest.mark.parametrize("mode", ["openai-json", "obsidian-xml"])
 def test_an_answer_without_calls_passes_as_it_is(mode: str) -> None:
     events = answer("Hello.")
-    told = run(made(ObsidianPolicy(mode=mode_of(mode) or "openai-json")), events)
-    assert told == events
+    found = run(made(ObsidianPolicy(mode=mode_of(mode) or "openai-json")), events)
+    assert found == events
 
 
 def test_calls_alone_change_nothing_in_openai_json() -> None:
@@ -183,11 +183,11 @@ def test_the_maximum_is_exact_and_truncated_only_says_what_was_withheld(
     policy = ObsidianPolicy(mode=mode_of(mode) or "openai-json", max_calls=most)
     stage = made(policy)
     outcome = checked(run(stage, answer("Hi.", ONE, TWO, THREE)))
-    told = 3 if most == 0 else min(most, 3)
-    assert calls_of(outcome) == CALLS[:told]
-    assert text_of(outcome).count("<use_tool>") == (told if mode == "obsidian-xml" else 0)
-    assert stage.report().tool_call_truncated is (told < 3)
-    assert stage.report().tool_call_count == told
+    found = 3 if most == 0 else min(most, 3)
+    assert calls_of(outcome) == CALLS[:found]
+    assert text_of(outcome).count("<use_tool>") == (found if mode == "obsidian-xml" else 0)
+    assert stage.report().tool_call_truncated is (found < 3)
+    assert stage.report().tool_call_count == found
     assert outcome.choices[0].finish == "tool_calls"
 
 
@@ -327,8 +327,8 @@ def test_a_cut_closes_the_text_that_is_open() -> None:
         *part_events(1, TWO),
         TextDelta(0, "More."),
     ]
-    told = run(made(ObsidianPolicy(stop=True)), events)
-    outcome = checked(told)
+    found = run(made(ObsidianPolicy(stop=True)), events)
+    outcome = checked(found)
     (text,) = [part for part in outcome.choices[0].parts if isinstance(part, Text)]
     assert (text.text, text.annotations) == ("Hi.", (note,))
 
@@ -355,20 +355,20 @@ def test_a_cut_waits_for_thoughts() -> None:
         ReasoningDelta(0, "t"),
     ]
     stage = made(ObsidianPolicy(stop=True, stop_mode="first"))
-    told = run(stage, events)
+    found = run(stage, events)
     assert not stage.is_over
-    told += run(stage, [PartEnded(0, thought), Finished("tool_calls"), Completed()])
-    assert checked(told).choices[0].parts[0] == thought
+    found += run(stage, [PartEnded(0, thought), Finished("tool_calls"), Completed()])
+    assert checked(found).choices[0].parts[0] == thought
 
 
 def test_who_waits_no_longer_gets_the_end() -> None:
     stage = made(ObsidianPolicy(stop=True))
-    told = run(stage, answer("Hi.", ONE)[:-3])
+    found = run(stage, answer("Hi.", ONE)[:-3])
     assert stage.awaits_calls
     stage.stop()
     assert not stage.is_over
-    told += stage.feed(ERROR)
-    assert checked(told).choices[0].finish == "tool_calls"
+    found += stage.feed(ERROR)
+    assert checked(found).choices[0].finish == "tool_calls"
     assert stage.feed(ERROR) == ()
 
 
@@ -414,8 +414,8 @@ def test_what_comes_after_the_end_is_dropped() -> None:
 
 
 def test_a_failure_after_calls_is_emitted_by_default() -> None:
-    told = run(made(ObsidianPolicy()), [*answer("Hi.", ONE)[:-3], ERROR])
-    assert told[-1] == ERROR
+    found = run(made(ObsidianPolicy()), [*answer("Hi.", ONE)[:-3], ERROR])
+    assert found[-1] == ERROR
 
 
 def test_a_failure_after_complete_calls_may_end_the_answer_with_them() -> None:
@@ -436,9 +436,9 @@ def test_a_failure_after_complete_calls_may_end_the_answer_with_them() -> None:
     ids=["at once", "after text", "in a call"],
 )
 def test_a_failure_before_the_calls_are_complete_is_emitted(events: list[Event]) -> None:
-    told = run(made(ObsidianPolicy(finish_failed=True)), events)
-    assert told[-1] == ERROR
-    assert is_grammatical(told)
+    found = run(made(ObsidianPolicy(finish_failed=True)), events)
+    assert found[-1] == ERROR
+    assert is_grammatical(found)
 
 
 # --- noise ------------------------------------------------------------------------------------------------------------

@@ -226,12 +226,12 @@ def test_a_variable_has_the_name_of_its_key() -> None:
 def test_the_page_says_the_default_and_names_tests_that_exist(row: tuple[str, ...]) -> None:
     variable, default, _, tests = row
     key = PROXY_VARIABLES[variable][0]
-    told = re.fullmatch(r"`(\w+)`", default.strip())
+    lines = re.fullmatch(r"`(\w+)`", default.strip())
     value = getattr(ChatSettings(), key)
-    if told is None:
+    if lines is None:
         assert value in (None, "")
     else:
-        assert getattr(ChatSettings(), key) == (value if str(value).lower() == told[1] else None)
+        assert getattr(ChatSettings(), key) == (value if str(value).lower() == lines[1] else None)
     files = [*(ROOT / "tests" / "e2e").glob("test_gateway_obsidian*.py")]
     source = "\n".join(file.read_text(encoding="utf-8") for file in files)
     names = re.findall(r"`(test_\w+)`", tests)

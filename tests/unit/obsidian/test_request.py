@@ -14,7 +14,7 @@ def said(*parts: Part) -> Turn:
     return Turn(role="assistant", parts=parts)
 
 
-def told(*texts: str) -> Turn:
+def user_turn(*texts: str) -> Turn:
     return Turn(role="user", parts=tuple(Text(text=text) for text in texts))
 
 
@@ -25,7 +25,7 @@ def request(*turns: Turn, tools: tuple[Tool, ...] = TOOLS) -> Request:
 def test_calls_and_results_are_paired_in_order() -> None:
     text = f"I look.\n{block('now')}\n{block('search', ('query', 'piano'))}"
     results = "Tool 'now' result: five\no'clock\n\nTool 'search' result: {\"hits\": []}"
-    paired, repairs = pair_written_results(request(said(Text(text=text)), told(results)))
+    paired, repairs = pair_written_results(request(said(Text(text=text)), user_turn(results)))
     assert [turn.role for turn in paired.turns] == ["user", "assistant", "tool", "tool"]
     words, first, second = paired.turns[1].parts
     assert words == Text(text="I look.")
@@ -45,7 +45,7 @@ def test_calls_and_results_are_paired_in_order() -> None:
 
 
 def test_a_long_conversation_is_paired_turn_by_turn_always_alike() -> None:
-    pair = (said(Text(text=block("now"))), told("Tool 'now' result: five"))
+    pair = (said(Text(text=block("now"))), user_turn("Tool 'now' result: five"))
     paired, repairs = pair_written_results(request(*pair, *pair, said(Text(text="Five."))))
     calls = [part for turn in paired.turns for part in turn.parts if isinstance(part, Call)]
     assert len({call.call_id for call in calls}) == 2
@@ -55,7 +55,7 @@ def test_a_long_conversation_is_paired_turn_by_turn_always_alike() -> None:
 
 def test_thoughts_stay_before_the_calls() -> None:
     thought = Reasoning(summary=("hm",))
-    turns = (said(thought, Text(text=block("now"))), told("Tool 'now' result: five"))
+    turns = (said(thought, Text(text=block("now"))), user_turn("Tool 'now' result: five"))
     paired, _ = pair_written_results(request(*turns))
     assert paired.turns[1].parts[0] == thought
     assert isinstance(paired.turns[1].parts[1], Call)
@@ -67,16 +67,16 @@ NOW = said(Text(text=block("now")))
 @pytest.mark.parametrize(
     "turns",
     [
-        (NOW, told("Five.")),
-        (NOW, told("Here: Tool 'now' result: five")),
-        (NOW, told("Tool 'search' result: five")),
-        (NOW, told("Tool 'now' result: a\n\nTool 'now' result: b")),
-        (NOW, told("Tool 'now' result: he said\n\nTool 'x' result: y")),
-        (said(Text(text=block("now") + block("search"))), told("Tool 'now' result: five")),
-        (said(Text(text="No block.")), told("Tool 'now' result: five")),
-        (said(Text(text=block("stranger"))), told("Tool 'stranger' result: five")),
-        (said(Call(call_id="c", name="now", input="{}")), told("Tool 'now' result: five")),
-        (told("Tool 'now' result: five"),),
+        (NOW, user_turn("Five.")),
+        (NOW, user_turn("Here: Tool 'now' result: five")),
+        (NOW, user_turn("Tool 'search' result: five")),
+        (NOW, user_turn("Tool 'now' result: a\n\nTool 'now' result: b")),
+        (NOW, user_turn("Tool 'now' result: he said\n\nTool 'x' result: y")),
+        (said(Text(text=block("now") + block("search"))), user_turn("Tool 'now' result: five")),
+        (said(Text(text="No block.")), user_turn("Tool 'now' result: five")),
+        (said(Text(text=block("stranger"))), user_turn("Tool 'stranger' result: five")),
+        (said(Call(call_id="c", name="now", input="{}")), user_turn("Tool 'now' result: five")),
+        (user_turn("Tool 'now' result: five"),),
         (
             NOW,
             Turn(
@@ -92,13 +92,13 @@ def test_what_is_not_certain_stays_text(turns: tuple[Turn, ...]) -> None:
 
 
 def test_without_tools_there_is_nothing_to_pair() -> None:
-    asked = request(NOW, told("Tool 'now' result: five"), tools=())
+    asked = request(NOW, user_turn("Tool 'now' result: five"), tools=())
     assert pair_written_results(asked)[0] is asked
 
 
 @pytest.mark.parametrize("tool", [Tool(name="now", kind="custom"), Tool(name="now", namespace="n")])
 def test_calls_of_tools_that_blocks_cannot_call_stay_text(tool: Tool) -> None:
-    asked = request(NOW, told("Tool 'now' result: five"), tools=(tool,))
+    asked = request(NOW, user_turn("Tool 'now' result: five"), tools=(tool,))
     assert pair_written_results(asked)[0] is asked
 
 

@@ -44,9 +44,9 @@ def test_not_configured_there_is_nothing() -> None:
 def test_any_origin_gets_a_star_and_never_credentials() -> None:
     cors = Cors(("*",))
     assert cors.is_on
-    told = dict(cors.headers(origin(b"https://example.org")))
-    assert told[b"access-control-allow-origin"] == b"*"
-    assert b"access-control-allow-credentials" not in told
+    found = dict(cors.headers(origin(b"https://example.org")))
+    assert found[b"access-control-allow-origin"] == b"*"
+    assert b"access-control-allow-credentials" not in found
 
 
 def test_listed_origin_gets_itself_and_caches_are_warned() -> None:
@@ -88,33 +88,33 @@ def test_page_may_read_what_the_gateway_says_in_headers() -> None:
 
 
 def test_preflight_allows_the_headers_that_are_asked_for() -> None:
-    status, told = preflight(
+    status, found = preflight(
         Cors(("*",)),
         (b"access-control-request-method", b"POST"),
         (b"access-control-request-headers", b"authorization,x-stainless-lang"),
     )
     assert status == 204
-    assert told[b"access-control-allow-headers"] == b"authorization,x-stainless-lang"
-    assert b"POST" in told[b"access-control-allow-methods"]
-    assert int(told[b"access-control-max-age"]) > 0
-    assert b"access-control-allow-private-network" not in told
+    assert found[b"access-control-allow-headers"] == b"authorization,x-stainless-lang"
+    assert b"POST" in found[b"access-control-allow-methods"]
+    assert int(found[b"access-control-max-age"]) > 0
+    assert b"access-control-allow-private-network" not in found
 
 
 @pytest.mark.parametrize("asked", [b"a\r\nset-cookie: x", b"", b"x" * 5000, "ü".encode()])
 def test_odd_names_are_not_echoed(asked: bytes) -> None:
-    _, told = preflight(Cors(("*",)), (b"access-control-request-headers", asked))
-    assert told[b"access-control-allow-headers"].startswith(b"authorization, ")
+    _, found = preflight(Cors(("*",)), (b"access-control-request-headers", asked))
+    assert found[b"access-control-allow-headers"].startswith(b"authorization, ")
 
 
 def test_preflight_from_the_open_web_to_loopback_is_allowed() -> None:
-    _, told = preflight(Cors(("app://*",)), (b"access-control-request-private-network", b"true"))
-    assert told[b"access-control-allow-private-network"] == b"true"
+    _, found = preflight(Cors(("app://*",)), (b"access-control-request-private-network", b"true"))
+    assert found[b"access-control-allow-private-network"] == b"true"
 
 
 def test_preflight_of_another_origin_is_allowed_nothing() -> None:
-    status, told = preflight(Cors(("https://one.example",)))
+    status, found = preflight(Cors(("https://one.example",)))
     assert status == 204
-    assert not [name for name in told if name.startswith(b"access-control-allow")]
+    assert not [name for name in found if name.startswith(b"access-control-allow")]
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ CODEX = {
 }
 
 
-def told(door: Dialect, dialect: Dialect, headers: dict[str, str]) -> dict[str, str]:
+def mapped(door: Dialect, dialect: Dialect, headers: dict[str, str]) -> dict[str, str]:
     pairs = limit_headers(door, dialect, {**NOISE, **headers}, NOW)
     assert len(dict(pairs)) == len(pairs)
     return {name.decode(): value.decode() for name, value in pairs}
@@ -49,7 +49,7 @@ def told(door: Dialect, dialect: Dialect, headers: dict[str, str]) -> dict[str, 
 @pytest.mark.parametrize("door", ["chat", "responses", "messages"])
 @pytest.mark.parametrize("dialect", ["chat", "responses", "messages"])
 def test_answer_without_limits_has_no_limit_headers(door: Dialect, dialect: Dialect) -> None:
-    assert told(door, dialect, {}) == {}
+    assert mapped(door, dialect, {}) == {}
 
 
 @pytest.mark.parametrize("door", ["chat", "responses"])
@@ -58,17 +58,17 @@ def test_between_doors_of_one_vendor_limits_pass_as_they_are(
     door: Dialect, dialect: Dialect
 ) -> None:
     own = {**OPENAI, "x-ratelimit-limit-project-tokens": "9"}
-    assert told(door, dialect, own) == own
+    assert mapped(door, dialect, own) == own
 
 
 def test_anthropic_limits_pass_to_anthropic_clients_with_every_family() -> None:
     own = {**ANTHROPIC, "anthropic-ratelimit-unified-5h-status": "allowed"}
-    assert told("messages", "messages", own) == own
+    assert mapped("messages", "messages", own) == own
 
 
 @pytest.mark.parametrize("dialect", ["chat", "responses"])
 def test_openai_limits_become_anthropics(dialect: Dialect) -> None:
-    assert told("messages", dialect, OPENAI) == {
+    assert mapped("messages", dialect, OPENAI) == {
         "anthropic-ratelimit-requests-limit": "500",
         "anthropic-ratelimit-requests-remaining": "499",
         "anthropic-ratelimit-requests-reset": "2023-11-14T22:13:21Z",
@@ -80,7 +80,7 @@ def test_openai_limits_become_anthropics(dialect: Dialect) -> None:
 
 @pytest.mark.parametrize("door", ["chat", "responses"])
 def test_anthropic_limits_become_openais(door: Dialect) -> None:
-    assert told(door, "messages", ANTHROPIC) == {
+    assert mapped(door, "messages", ANTHROPIC) == {
         "x-ratelimit-limit-requests": "50",
         "x-ratelimit-remaining-requests": "49",
         "x-ratelimit-reset-requests": "500ms",
@@ -95,7 +95,7 @@ def test_input_tokens_stand_in_where_tokens_are_not_counted_together() -> None:
         "anthropic-ratelimit-input-tokens-remaining": "10",
         "anthropic-ratelimit-output-tokens-remaining": "5",
     }
-    assert told("chat", "messages", apart) == {"x-ratelimit-remaining-tokens": "10"}
+    assert mapped("chat", "messages", apart) == {"x-ratelimit-remaining-tokens": "10"}
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_input_tokens_stand_in_where_tokens_are_not_counted_together() -> None:
     ],
 )
 def test_durations_become_times(written: str, at: str) -> None:
-    reset = told("messages", "chat", {"x-ratelimit-reset-tokens": written})
+    reset = mapped("messages", "chat", {"x-ratelimit-reset-tokens": written})
     assert reset["anthropic-ratelimit-tokens-reset"][11:] == f"{at}Z"
 
 
@@ -126,7 +126,7 @@ def test_durations_become_times(written: str, at: str) -> None:
     ],
 )
 def test_times_become_durations(at: str, written: str) -> None:
-    reset = told("chat", "messages", {"anthropic-ratelimit-requests-reset": at})
+    reset = mapped("chat", "messages", {"anthropic-ratelimit-requests-reset": at})
     assert reset == {"x-ratelimit-reset-requests": written}
 
 
@@ -137,20 +137,20 @@ def test_what_cannot_be_read_is_not_reported(odd: str) -> None:
         "anthropic-ratelimit-requests-reset": odd,
         "anthropic-ratelimit-requests-limit": "²",
     }
-    assert told("messages", "chat", openai) == {}
-    assert told("chat", "messages", anthropic) == {}
+    assert mapped("messages", "chat", openai) == {}
+    assert mapped("chat", "messages", anthropic) == {}
 
 
 @pytest.mark.parametrize("door", ["chat", "responses", "messages"])
 def test_codex_limits_of_a_responses_server_pass_to_every_client(door: Dialect) -> None:
-    heard = told(door, "responses", CODEX)
+    heard = mapped(door, "responses", CODEX)
     assert {name: heard[name] for name in CODEX} == CODEX
 
 
 def test_codex_limits_come_from_responses_servers_only() -> None:
-    assert told("responses", "chat", CODEX) == {}
-    assert told("messages", "messages", CODEX) == {}
-    assert told("responses", "responses", {"x-codex-turn-state": "opaque"}) == {}
+    assert mapped("responses", "chat", CODEX) == {}
+    assert mapped("messages", "messages", CODEX) == {}
+    assert mapped("responses", "responses", {"x-codex-turn-state": "opaque"}) == {}
 
 
 WINDOWS = {
@@ -165,7 +165,7 @@ WINDOWS = {
 
 @pytest.mark.parametrize("door", ["chat", "responses"])
 def test_openai_clients_hear_of_the_fullest_window_in_hundredths(door: Dialect) -> None:
-    heard = told(door, "responses", WINDOWS)
+    heard = mapped(door, "responses", WINDOWS)
     assert {name: value for name, value in heard.items() if name not in WINDOWS} == {
         "x-ratelimit-limit-requests": "100",
         "x-ratelimit-remaining-requests": "40",
@@ -174,7 +174,7 @@ def test_openai_clients_hear_of_the_fullest_window_in_hundredths(door: Dialect) 
 
 
 def test_anthropic_clients_hear_of_windows_as_subscriptions_have_them() -> None:
-    heard = told("messages", "responses", WINDOWS)
+    heard = mapped("messages", "responses", WINDOWS)
     unified = "anthropic-ratelimit-unified-"
     assert {name: value for name, value in heard.items() if name not in WINDOWS} == {
         f"{unified}5h-status": "allowed",
@@ -191,14 +191,14 @@ def test_anthropic_clients_hear_of_windows_as_subscriptions_have_them() -> None:
 
 def test_a_window_that_is_used_up_is_reported_as_one() -> None:
     full = {**WINDOWS, "x-codex-primary-used-percent": "100.4"}
-    assert told("chat", "responses", full)["x-ratelimit-remaining-requests"] == "0"
-    heard = told("messages", "responses", full)
+    assert mapped("chat", "responses", full)["x-ratelimit-remaining-requests"] == "0"
+    heard = mapped("messages", "responses", full)
     assert heard["anthropic-ratelimit-unified-status"] == "rejected"
     assert heard["anthropic-ratelimit-unified-representative-claim"] == "five_hour"
 
 
 def test_limits_by_the_vendors_own_names_are_not_reported_twice() -> None:
-    heard = told("chat", "responses", {**WINDOWS, **OPENAI})
+    heard = mapped("chat", "responses", {**WINDOWS, **OPENAI})
     assert heard == {**WINDOWS, **OPENAI}
 
 
@@ -206,7 +206,7 @@ def test_limits_by_the_vendors_own_names_are_not_reported_twice() -> None:
 @pytest.mark.parametrize("dialect", ["chat", "responses", "messages"])
 def test_when_to_come_back_passes_always(door: Dialect, dialect: Dialect) -> None:
     advice = {"retry-after": "3", "retry-after-ms": "2500", "x-should-retry": "false"}
-    assert told(door, dialect, advice) == advice
+    assert mapped(door, dialect, advice) == advice
 
 
 @pytest.mark.parametrize(
@@ -216,13 +216,13 @@ def test_whole_seconds_are_made_from_milliseconds_where_they_are_missing(
     milliseconds: str, seconds: str
 ) -> None:
     advice = {"retry-after-ms": milliseconds}
-    assert told("responses", "chat", advice) == {**advice, "retry-after": seconds}
+    assert mapped("responses", "chat", advice) == {**advice, "retry-after": seconds}
 
 
 @pytest.mark.parametrize("odd", ["soon", "-1", "inf", "9" * 100])
 def test_odd_milliseconds_make_no_seconds(odd: str) -> None:
-    assert "retry-after" not in told("chat", "chat", {"retry-after-ms": odd})
+    assert "retry-after" not in mapped("chat", "chat", {"retry-after-ms": odd})
 
 
 def test_value_that_would_break_a_header_is_left_out() -> None:
-    assert told("chat", "chat", {"x-ratelimit-limit-requests": "5\r\nset-cookie: a"}) == {}
+    assert mapped("chat", "chat", {"x-ratelimit-limit-requests": "5\r\nset-cookie: a"}) == {}

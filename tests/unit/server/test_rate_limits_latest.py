@@ -116,13 +116,13 @@ def test_counts_are_not_reported_as_shares() -> None:
 
 def test_the_board_shows_the_newest_of_each_upstream() -> None:
     times = iter((10.0, 20.9, 25.0, 30.0))
-    told: list[tuple[str, Limits]] = []
-    board = LatestLimits(lambda: next(times), lambda name, limits: told.append((name, limits)))
+    lines: list[tuple[str, Limits]] = []
+    board = LatestLimits(lambda: next(times), lambda name, limits: lines.append((name, limits)))
     assert json.loads(board.page()) == {"object": "list", "data": []}
     board.note_headers("b", {"x-codex-primary-used-percent": "1"})
     board.note_headers("b", {"x-codex-primary-used-percent": "2"})
     board.note_headers("b", {"server": "x"})
-    assert told == []
+    assert lines == []
     board.note("a", Limits(unlimited=True))
     assert json.loads(board.page())["data"] == [
         {
@@ -138,7 +138,7 @@ def test_the_board_shows_the_newest_of_each_upstream() -> None:
             "credits": None,
         },
     ]
-    assert [name for name, _ in told] == ["b", "b", "a"]
+    assert [name for name, _ in lines] == ["b", "b", "a"]
     assert board.newest("a") == Snapshot(Limits(unlimited=True), 30.0)
     assert board.newest("c") is None
 

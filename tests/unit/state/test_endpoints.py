@@ -66,15 +66,15 @@ def test_the_newest_comes_first_unless_asked_otherwise() -> None:
 
 
 def test_pages_follow_one_another_by_their_cursor() -> None:
-    told: list[str] = []
+    lines: list[str] = []
     query = {"limit": "1", "order": "asc"}
     while True:
         page = loads(page_of_items(CHAIN, query))
-        told += [item["type"] for item in page["data"]]
+        lines += [item["type"] for item in page["data"]]
         if not page["has_more"]:
             break
         query = {**query, "after": page["last_id"]}
-    assert told == ["message", "function_call", "function_call_output"]
+    assert lines == ["message", "function_call", "function_call_output"]
 
 
 def test_a_page_before_a_cursor_ends_there() -> None:

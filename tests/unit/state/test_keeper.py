@@ -77,14 +77,14 @@ def test_an_answer_that_is_stopped_while_it_is_stored_is_kept_once() -> None:
     async def run() -> None:
         holder = holder_of()
         keeper = keeper_of(holder)
-        told = streamed(keeper, "x" * 20_000)
-        first = asyncio.create_task(keeper.end_stream(told))
+        received = streamed(keeper, "x" * 20_000)
+        first = asyncio.create_task(keeper.end_stream(received))
         await asyncio.sleep(0)
         first.cancel()
         await asyncio.gather(first, return_exceptions=True)
-        assert await keeper.end_stream(told) == told
+        assert await keeper.end_stream(received) == received
         kept = await holder.call("read", lambda store: store.read(*KEY, stream=True))
-        assert kept.stream == told
+        assert kept.stream == received
         keeper.close()
         await holder.close()
 
@@ -112,14 +112,14 @@ def test_a_response_that_is_being_stored_is_not_lost_because_it_runs_no_more(
     async def run() -> None:
         holder = holder_of(f"sqlite://{tmp_path / 'store.db'}")
         keeper = await claimed(holder, stopped.append)
-        told = streamed(keeper, "x")
-        storing = asyncio.create_task(keeper.end_stream(told))
+        received = streamed(keeper, "x")
+        storing = asyncio.create_task(keeper.end_stream(received))
         lost: frozenset[Key] = frozenset()
         async with asyncio.timeout(10):
             while not lost and not storing.done():
                 lost = await holder.call("look", lambda store: store.lost([KEY]))
         keeper.lose()
-        assert await storing == told
+        assert await storing == received
         keeper.close()
         await holder.close()
 
@@ -137,25 +137,25 @@ def test_an_end_that_is_written_again_before_the_first_write_is_done_is_no_confl
         path = tmp_path / "store.db"
         holder = holder_of(f"sqlite://{path}")
         keeper = await claimed(holder) if is_claimed else keeper_of(holder)
-        told = streamed(keeper, "x")
+        received = streamed(keeper, "x")
         if not is_claimed:
-            keeper.take(told[:100])
+            keeper.take(received[:100])
             await keeper.begin_now()
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
-        first = asyncio.create_task(keeper.end_stream(told))
+        first = asyncio.create_task(keeper.end_stream(received))
         for _ in range(20):  # the write is handed to the store's thread
             await asyncio.sleep(0)
         assert keeper.is_ending
         first.cancel()
         await asyncio.gather(first, return_exceptions=True)
-        second = asyncio.create_task(keeper.end_stream(told))
+        second = asyncio.create_task(keeper.end_stream(received))
         await holder.call("read", lambda store: store.head(*KEY))
         for _ in range(10):
             await asyncio.sleep(0)
         other.execute("ROLLBACK")
         other.close()
-        assert await second == told
+        assert await second == received
         keeper.close()
         await holder.close()
 
@@ -167,11 +167,11 @@ def test_an_end_that_is_stored_twice_is_no_conflict_with_itself(is_claimed: bool
     async def run() -> None:
         holder = holder_of()
         keeper = await claimed(holder) if is_claimed else keeper_of(holder)
-        told = streamed(keeper, "x")
-        assert await keeper.end_stream(told) == told
-        assert await keeper.end_stream(told) == told
+        received = streamed(keeper, "x")
+        assert await keeper.end_stream(received) == received
+        assert await keeper.end_stream(received) == received
         kept = await holder.call("read", lambda store: store.read(*KEY, stream=True))
-        assert kept.stream == told
+        assert kept.stream == received
         keeper.close()
         await holder.close()
 
@@ -203,17 +203,17 @@ def test_the_same_answer_that_runs_twice_at_once_ends_twice(
         nonlocal looks
         holder = ManagedStore(StoreSettings(url="memory:"), note, lambda _: None)
         running, other = keeper_of(holder, stopped.append), keeper_of(holder)
-        told = streamed(running, "x")
-        assert streamed(other, "x") == told
-        first = told[: told.index(b"\n\n") + 2]
+        received = streamed(running, "x")
+        assert streamed(other, "x") == received
+        first = received[: received.index(b"\n\n") + 2]
         await holder.call("ping", lambda store: store.ping())
         running.take(first)
         await until(lambda: running.is_begun)
-        assert await other.end_stream(told) == told
+        assert await other.end_stream(received) == received
         looks = 0
         await until(lambda: looks >= 3)
         assert stopped == []
-        assert await running.end_stream(told[len(first) :]) == told[len(first) :]
+        assert await running.end_stream(received[len(first) :]) == received[len(first) :]
         await holder.call("cancel", lambda store: store.delete(*KEY))
         kept = keeper_of(holder, stopped.append)
         streamed(kept, "x")
@@ -249,10 +249,10 @@ async def stored(door: Dialect, outcome: Outcome, *, is_body: bool = False) -> L
         body = codec.write_body(outcome, context, answer_book(codec.losses, {}))
         assert await keeper.end_body(body) == body
     else:
-        told = encoded(keeper, outcome, door)
-        first = told.index(b"\n\n") + 2
-        keeper.take(told[:first])
-        assert await keeper.end_stream(told[first:]) == told[first:]
+        received = encoded(keeper, outcome, door)
+        first = received.index(b"\n\n") + 2
+        keeper.take(received[:first])
+        assert await keeper.end_stream(received[first:]) == received[first:]
     (link,) = await holder.call("chain", lambda store: store.chain(*KEY))
     keeper.close()
     await holder.close()

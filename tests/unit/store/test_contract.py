@@ -32,8 +32,8 @@ def test_what_was_put_is_read_back_whole(bench: Bench) -> None:
         assert not head.is_settled
         assert head.expires == bench.clock.now + 1000.0
         assert head.size > 0
-        told = await store.read(OWNER, "resp_1", stream=True)
-        assert (told.head, told.body, told.stream) == (head, over.body, b"data: {}\n\n" * 200)
+        sent = await store.read(OWNER, "resp_1", stream=True)
+        assert (sent.head, sent.body, sent.stream) == (head, over.body, b"data: {}\n\n" * 200)
         assert (await store.read(OWNER, "resp_1")).stream is None
         (link,) = await store.chain(OWNER, "resp_1")
         assert (link.head, link.request, link.parts) == (head, made.request, said())
@@ -54,8 +54,8 @@ def test_running_response_is_seen_and_then_ends(bench: Bench) -> None:
 
     async def work(store: Store) -> None:
         await store.begin(made)
-        told = await store.read(OWNER, "resp_1", stream=True)
-        assert (told.head.status, told.body, told.stream) == ("in_progress", made.body, None)
+        sent = await store.read(OWNER, "resp_1", stream=True)
+        assert (sent.head.status, sent.body, sent.stream) == ("in_progress", made.body, None)
         (link,) = await store.chain(OWNER, "resp_1")
         assert link.parts is None
         assert (
@@ -397,8 +397,8 @@ def test_cancelled_response_stays_cancelled(bench: Bench) -> None:
         assert await store.cancel(OWNER, "b") == "cancelled"
         assert (await store.head(OWNER, "a")).continued_by is None
         assert await store.finish(OWNER, "b", ending()) == "cancelled"
-        told = await store.read(OWNER, "b")
-        assert (told.head.status, told.body) == ("cancelled", b"")
+        sent = await store.read(OWNER, "b")
+        assert (sent.head.status, sent.body) == ("cancelled", b"")
         assert await store.cancel(OWNER, "a") == "completed"
         with pytest.raises(StoreMissing):
             await store.cancel(OWNER, "nothing")

@@ -47,11 +47,11 @@ def test_stream_and_the_body_that_it_ends_in_are_read_separately(bench: Bench) -
         await store.begin(draft("b", parent="a"))
         await store.finish(OWNER, "b", over)
         for name in "ab":
-            told = await store.read(OWNER, name, stream=True)
-            assert told.stream == told_stream
-            assert told.body == TOLD
-            told = await store.read(OWNER, name)
-            assert (told.body, told.stream) == (TOLD, None)
+            sent = await store.read(OWNER, name, stream=True)
+            assert sent.stream == told_stream
+            assert sent.body == TOLD
+            sent = await store.read(OWNER, name)
+            assert (sent.body, sent.stream) == (TOLD, None)
         links = await store.chain(OWNER, "b")
         assert [link.parts for link in links] == [said(), said()]
 

@@ -58,8 +58,8 @@ def test_acknowledged_responses_survive_the_killed_process_whole(
             text = f"{writer_name} {caller} {index}" * 50
             (link,) = await store.chain(OWNER, name)
             assert (link.head.status, link.parts) == ("completed", said(text))
-            told = await store.read(OWNER, name, stream=True)
-            assert (told.body, told.stream) == (ending(text).body, b"data: x\n\n" * 100)
+            sent = await store.read(OWNER, name, stream=True)
+            assert (sent.body, sent.stream) == (ending(text).body, b"data: x\n\n" * 100)
 
     lasting.clock.now = 0.0
     lasting.run(work)

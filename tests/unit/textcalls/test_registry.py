@@ -134,12 +134,12 @@ def test_pattern_that_does_not_confirm_in_time_is_text() -> None:
 def test_arguments_stream_where_a_pattern_asks_for_it() -> None:
     pattern = TextPattern(name="s", openers=("<x>",), body=JsonBody(), stream_args=True)
     scanner = TextScanner(TOOLS, formats="s", registry=PatternRegistry((pattern,)))
-    told = [
+    found = [
         type(event).__name__ for event in scanner.feed('<x>{"name": "f", "arguments": {"a": "par')
     ]
-    assert told == ["PartStarted", "InputDelta"]
-    told = [type(event).__name__ for event in scanner.finish("length")]
-    assert told[-1] == "PartEnded"
+    assert found == ["PartStarted", "InputDelta"]
+    found = [type(event).__name__ for event in scanner.finish("length")]
+    assert found[-1] == "PartEnded"
     assert scanner.calls == 0
     assert [problem.kind for problem in scanner.problems] == ["truncated"]
 
@@ -147,8 +147,8 @@ def test_arguments_stream_where_a_pattern_asks_for_it() -> None:
 def test_arguments_of_a_built_in_format_stream_where_the_scanner_is_set_so() -> None:
     text = '<tool_call>{"name": "f", "arguments": {"a": "par'
     assert TextScanner(TOOLS).feed(text) == ()
-    told = TextScanner(TOOLS, stream=("hermes",)).feed(text)
-    assert [type(event).__name__ for event in told] == ["PartStarted", "InputDelta"]
+    lines = TextScanner(TOOLS, stream=("hermes",)).feed(text)
+    assert [type(event).__name__ for event in lines] == ["PartStarted", "InputDelta"]
     with pytest.raises(ConfigError, match="got 'nope'"):
         TextScanner(TOOLS, stream=("nope",))
 

@@ -70,8 +70,8 @@ def call_part(number: int) -> list[Event]:
 
 
 def answer(*parts: Iterable[Event], finish: FinishReason = "stop") -> list[Event]:
-    told = [event for part in parts for event in part]
-    return [Started("r", "m"), *told, Finished(finish), Completed()]
+    found = [event for part in parts for event in part]
+    return [Started("r", "m"), *found, Finished(finish), Completed()]
 
 
 def through(stage: TextCallStage, events: Iterable[Event]) -> list[Event]:
@@ -107,39 +107,39 @@ def test_length_beats_tool_calls() -> None:
 
 def test_plain_text_passes_as_the_very_events_that_came() -> None:
     stage = made()
-    told = answer(text_part(0, "Only words, nothing else."))
-    out = through(stage, told)
-    assert out == told
-    assert [ours is theirs for ours, theirs in zip(out, told, strict=True)][3:] == [True] * (
-        len(told) - 3
+    found = answer(text_part(0, "Only words, nothing else."))
+    out = through(stage, found)
+    assert out == found
+    assert [ours is theirs for ours, theirs in zip(out, found, strict=True)][3:] == [True] * (
+        len(found) - 3
     )
 
 
 def test_structured_call_ends_the_scanning_of_its_choice() -> None:
-    told = answer(text_part(0, f"{block('1')[:20]}"), call_part(1), text_part(2, block("2")))
-    out = through(made(), told)
+    found = answer(text_part(0, f"{block('1')[:20]}"), call_part(1), text_part(2, block("2")))
+    out = through(made(), found)
     assert shown(out) == [block("1")[:20], "{}", block("2")]
-    assert fold(out) == fold(told)
+    assert fold(out) == fold(found)
 
 
 def test_structured_call_while_a_text_is_open_releases_what_is_held() -> None:
     text = text_part(0, block("1"))
-    told = [Started(), *text[:3], *call_part(1), *text[3:], Finished("tool_calls"), Completed()]
-    out = through(made(), told)
+    sequence = [Started(), *text[:3], *call_part(1), *text[3:], Finished("tool_calls"), Completed()]
+    out = through(made(), sequence)
     assert shown(out) == [block("1"), "{}"]
 
 
 @pytest.mark.parametrize("mark", ["<function", "<tool_call>", "<tool_call>\n", "[TOOL_CALLS]"])
 def test_opener_that_a_server_left_before_its_structured_call_is_left_out(mark: str) -> None:
     stage = made()
-    told = [
+    sequence = [
         Started(),
         *text_part(0, f"I look. {mark}"),
         *call_part(1),
         Finished("tool_calls"),
         Completed(),
     ]
-    out = through(stage, told)
+    out = through(stage, sequence)
     assert shown(out) == ["I look. ", "{}"]
     assert [problem.kind for problem in stage.problems] == ["leaked_mark"]
     assert stage.has_changed
@@ -147,8 +147,8 @@ def test_opener_that_a_server_left_before_its_structured_call_is_left_out(mark: 
 
 @pytest.mark.parametrize("text", ["a <", "a <b", "I call `<tool_call>`", "<tool_call> is how"])
 def test_text_before_a_structured_call_that_is_no_opener_stays(text: str) -> None:
-    told = [Started(), *text_part(0, text), *call_part(1), Finished("tool_calls"), Completed()]
-    assert shown(through(made(), told)) == [text, "{}"]
+    sequence = [Started(), *text_part(0, text), *call_part(1), Finished("tool_calls"), Completed()]
+    assert shown(through(made(), sequence)) == [text, "{}"]
 
 
 def test_opener_whose_first_character_went_into_the_reasoning_opens_a_call() -> None:
@@ -162,8 +162,8 @@ def test_opener_whose_first_character_went_into_the_reasoning_opens_a_call() -> 
 
 def test_burst_ends_the_turn_at_the_first_prose_behind_a_call() -> None:
     stage = made(TailPolicy())
-    told = answer(text_part(0, f"Hm. {block('1')}\n{block('2')}\nResult: {block('3')}"))
-    assert shown(through(stage, told)) == ["Hm. ", '{"a": "1"}', '{"a": "2"}']
+    found = answer(text_part(0, f"Hm. {block('1')}\n{block('2')}\nResult: {block('3')}"))
+    assert shown(through(stage, found)) == ["Hm. ", '{"a": "1"}', '{"a": "2"}']
     assert stage.is_done
     assert (stage.calls, stage.is_truncated) == (2, True)
 
@@ -177,8 +177,8 @@ def test_first_ends_the_turn_with_the_first_call() -> None:
 
 def test_answer_can_be_ended_where_its_turn_is_over() -> None:
     stage = made(TailPolicy())
-    told = answer(text_part(0, f"{block('1')} And the weather is"))[:-3]
-    out = [one for event in told for one in stage.feed(event)]
+    found = answer(text_part(0, f"{block('1')} And the weather is"))[:-3]
+    out = [one for event in found for one in stage.feed(event)]
     assert stage.is_done
     out += stage.finish_now()
     assert is_grammatical(out)
@@ -245,14 +245,14 @@ def test_parts_behind_a_split_text_are_renumbered() -> None:
 
 
 def test_choices_are_scanned_apart() -> None:
-    told: list[Event] = [Started()]
-    told += [PartStarted(number, Text(status="in_progress"), number) for number in (0, 1)]
+    sequence: list[Event] = [Started()]
+    sequence += [PartStarted(number, Text(status="in_progress"), number) for number in (0, 1)]
     text = block("1")
     for start in range(0, len(text), 7):
-        told += [TextDelta(number, text[start : start + 7]) for number in (0, 1)]
-    told += [PartEnded(number, Text(text=text)) for number in (0, 1)]
-    told += [Finished("stop", 0), Finished("stop", 1), Completed()]
-    outcome = fold(through(made(), told))
+        sequence += [TextDelta(number, text[start : start + 7]) for number in (0, 1)]
+    sequence += [PartEnded(number, Text(text=text)) for number in (0, 1)]
+    sequence += [Finished("stop", 0), Finished("stop", 1), Completed()]
+    outcome = fold(through(made(), sequence))
     assert [choice.finish for choice in outcome.choices] == ["tool_calls", "tool_calls"]
 
 
@@ -285,8 +285,8 @@ def test_text_that_was_cut_by_a_failure_is_emitted_before_it() -> None:
 
 def test_usage_passes_while_text_is_held() -> None:
     part = text_part(0, block("1").removesuffix("</tool_call>"))
-    told = [Started(), *part, UsageReported(Usage(output=3)), Finished("stop"), Completed()]
-    out = through(made(), told)
+    sequence = [Started(), *part, UsageReported(Usage(output=3)), Finished("stop"), Completed()]
+    out = through(made(), sequence)
     assert shown(out) == ['{"a": "1"}']
 
 
@@ -327,23 +327,23 @@ def structured(number: int, arguments: str, name: str = "f") -> list[Event]:
 
 def test_call_that_was_written_is_not_emitted_again_when_it_comes_structured() -> None:
     stage = made(TailPolicy())
-    told = answer(
+    lines = answer(
         text_part(0, f"Hm. {block('1')}"), structured(1, '{ "a":"1" }'), finish="tool_calls"
     )
-    out = through(stage, told)
+    out = through(stage, lines)
     assert shown(out) == ["Hm. ", '{"a": "1"}']
     assert fold(out).choices[0].finish == "tool_calls"
     assert [problem.kind for problem in stage.problems] == ["repeated_call"]
 
 
 def test_each_written_call_answers_for_one_repetition() -> None:
-    told = answer(
+    lines = answer(
         text_part(0, block("1") + block("1")),
         structured(1, '{"a":"1"}'),
         structured(2, '{"a":"1"}'),
         structured(3, '{"a":"1"}'),
     )
-    out = through(made(), told)
+    out = through(made(), lines)
     assert shown(out) == ['{"a": "1"}', '{"a": "1"}', '{"a":"1"}']
     assert [part.call_id for part in parts_of(out) if isinstance(part, Call)][2] == "c3"
 
@@ -367,8 +367,8 @@ def test_structured_call_that_was_cut_is_emitted_as_such() -> None:
 def test_other_parts_go_on_while_a_structured_call_waits() -> None:
     call = structured(1, '{"a":"1"}')
     text = text_part(2, "And more.")
-    told = answer(text_part(0, block("1")), call[:2], text, call[2:])
-    assert shown(through(made(), told)) == ['{"a": "1"}', "And more."]
+    found = answer(text_part(0, block("1")), call[:2], text, call[2:])
+    assert shown(through(made(), found)) == ['{"a": "1"}', "And more."]
 
 
 def test_calls_of_another_choice_are_no_repetition() -> None:
@@ -376,10 +376,10 @@ def test_calls_of_another_choice_are_no_repetition() -> None:
     begun = call[0]
     assert isinstance(begun, PartStarted)
     call[0] = PartStarted(1, begun.header, 1)
-    told = [
+    sequence = [
         Started(), *text, *call, Finished("stop"), Finished("tool_calls", choice=1), Completed()
     ]  # fmt: skip
-    outcome = fold(through(made(), told))
+    outcome = fold(through(made(), sequence))
     assert [len(choice.parts) for choice in outcome.choices] == [1, 1]
 
 

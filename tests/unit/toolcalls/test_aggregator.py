@@ -173,14 +173,14 @@ def test_call_seen_through_two_channels_is_one_record(stream: Streams) -> None:
 def test_channels_may_be_mixed_payload_by_payload(stream: Streams) -> None:
     for other in (each for each in STREAMS if each is not stream):
         aggregator = ToolCallAggregator()
-        told = ""
+        found = ""
         for pair in zip(stream(list(ARGUMENTS)), other(list(ARGUMENTS)), strict=False):
             for payload in pair:
-                told += "".join(
+                found += "".join(
                     delta.arguments_delta for delta in aggregator.ingest_delta(payload).deltas
                 )
         assert [each.arguments for each in aggregator.snapshot()] == [ARGUMENTS]
-        assert told == ARGUMENTS
+        assert found == ARGUMENTS
 
 
 # Increments and so far

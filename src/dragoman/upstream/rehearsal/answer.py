@@ -115,7 +115,7 @@ class _Composer:
 
     def _thought(self) -> Reasoning:
         if self._situation.results:
-            text = f"There are {len(self._situation.results)} results to tell of."
+            text = f"There are {len(self._situation.results)} results to report."
         else:
             text = f"The user says: {_shorten(self._words.text, MAX_THOUGHT)}"
         return sealed_thought(text, self._asked.dialect)

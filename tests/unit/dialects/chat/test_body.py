@@ -198,9 +198,9 @@ def test_replacement_character_in_a_body_is_no_problem() -> None:
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
-def events(*told: Part, reason: FinishReason = "stop", usage: Usage | None = None) -> list[Event]:
+def events(*parts: Part, reason: FinishReason = "stop", usage: Usage | None = None) -> list[Event]:
     out: list[Event] = [Started("chatcmpl-1", "m", 1700000000)]
-    for number, part in enumerate(told):
+    for number, part in enumerate(parts):
         out += [PartStarted(number, part), PartEnded(number, part)]
     out.append(Finished(reason))
     if usage is not None:
@@ -209,16 +209,16 @@ def events(*told: Part, reason: FinishReason = "stop", usage: Usage | None = Non
 
 
 def write(
-    *told: Part, reason: FinishReason = "stop", context: EncodeContext | None = None
+    *parts: Part, reason: FinishReason = "stop", context: EncodeContext | None = None
 ) -> dict[str, Any]:
-    data = encode_body(events(*told, reason=reason), context or EncodeContext())
+    data = encode_body(events(*parts, reason=reason), context or EncodeContext())
     ChatCompletion.model_validate_json(data, strict=True)
     found: dict[str, Any] = json.loads(data)
     return found
 
 
-def message(*told: Part, reason: FinishReason = "stop", **context: Any) -> dict[str, Any]:
-    written = write(*told, reason=reason, context=EncodeContext(**context))
+def message(*parts: Part, reason: FinishReason = "stop", **context: Any) -> dict[str, Any]:
+    written = write(*parts, reason=reason, context=EncodeContext(**context))
     choices = written["choices"]
     return {**choices[0]["message"], "finish_reason": choices[0]["finish_reason"]}
 
@@ -380,30 +380,30 @@ def test_media_are_written_where_there_is_a_form() -> None:
 
 def test_policy_drops_what_is_only_an_extension() -> None:
     context = EncodeContext(losses={"output_media": "drop", "stop_sequence": "refuse"})
-    told = [
+    result = [
         *events(Media(kind="image", url="u"))[:-2],
         Finished("stop_sequence", 0, "###"),
         Completed(),
     ]
-    written = json.loads(encode_body(told, context))
+    written = json.loads(encode_body(result, context))
     assert "images" not in written["choices"][0]["message"]
     assert "stop_reason" not in written["choices"][0]
 
 
 def test_stop_sequence_is_written_as_vllm_does() -> None:
-    told = [*events(Text(text="a"))[:-2], Finished("stop_sequence", 0, "###"), Completed()]
-    choice = json.loads(encode_body(told))["choices"][0]
+    result = [*events(Text(text="a"))[:-2], Finished("stop_sequence", 0, "###"), Completed()]
+    choice = json.loads(encode_body(result))["choices"][0]
     assert (choice["finish_reason"], choice["stop_reason"]) == ("stop", "###")
 
 
 def test_piece_that_came_in_a_list_goes_back_in_a_list() -> None:
     raw = Raw(b'{"type":"reference"}')
-    told = events(
+    result = events(
         Text(text="a"),
         Opaque(dialect="chat", type="reference", raw=raw),
         Opaque(dialect="messages", type="x", raw=raw),
     )
-    written = json.loads(encode_body(told))["choices"][0]["message"]["content"]
+    written = json.loads(encode_body(result))["choices"][0]["message"]["content"]
     assert written == [{"type": "text", "text": "a"}, {"type": "reference"}]
 
 
@@ -428,9 +428,9 @@ def test_foreign_citation_with_a_url_is_translated_and_others_are_left_out() -> 
     ]
 
 
-def losses(told: list[Event]) -> set[str]:
+def losses(sequence: list[Event]) -> set[str]:
     book = answer_book(LOSSES, {})
-    encode_body(told, EncodeContext(), book)
+    encode_body(sequence, EncodeContext(), book)
     return {loss.code for loss in book.losses}
 
 
@@ -472,8 +472,8 @@ def test_a_body_declares_what_stands_beside_its_choices() -> None:
 
 
 def test_a_plain_body_loses_nothing() -> None:
-    told = (Reasoning(summary=("a",)), Text(text="a"), Call(call_id="a", name="f", input="{}"))
-    assert losses(events(*told, reason="tool_calls", usage=Usage(input=1, output=2))) == set()
+    result = (Reasoning(summary=("a",)), Text(text="a"), Call(call_id="a", name="f", input="{}"))
+    assert losses(events(*result, reason="tool_calls", usage=Usage(input=1, output=2))) == set()
 
 
 def test_a_message_has_one_sound() -> None:
@@ -488,8 +488,8 @@ def test_content_is_null_beside_a_sound_or_a_picture_alone() -> None:
 
 
 def test_identity_comes_from_the_context_where_the_answer_has_none() -> None:
-    told: list[Event] = [Started(), Finished("stop"), Completed()]
-    written = json.loads(encode_body(told, EncodeContext(model="mine", created=7)))
+    sequence: list[Event] = [Started(), Finished("stop"), Completed()]
+    written = json.loads(encode_body(sequence, EncodeContext(model="mine", created=7)))
     assert written["id"].startswith("chatcmpl-")
     assert (written["model"], written["created"]) == ("mine", 7)
     assert "usage" not in written
@@ -519,27 +519,27 @@ def test_a_body_repeats_the_tier_that_the_client_asked_for(
 
 @pytest.mark.parametrize("part", [Text(text="a"), Refusal(text="No.")])
 def test_an_id_of_another_dialect_is_replaced_by_one_of_this(part: Part) -> None:
-    told = [Started("msg_1", "m"), *events(part)[1:]]
-    assert json.loads(encode_body(told))["id"] == "msg_1"
+    sequence = [Started("msg_1", "m"), *events(part)[1:]]
+    assert json.loads(encode_body(sequence))["id"] == "msg_1"
     context = EncodeContext(mints_id=True, seed="x")
-    assert json.loads(encode_body(told, context))["id"].startswith("chatcmpl-")
+    assert json.loads(encode_body(sequence, context))["id"].startswith("chatcmpl-")
 
 
 def test_failed_answer_is_an_error_body() -> None:
-    told: list[Event] = [Started(), Failed(ErrorInfo(kind="overloaded", message="busy"))]
-    assert json.loads(encode_body(told))["error"]["message"] == "busy"
+    sequence: list[Event] = [Started(), Failed(ErrorInfo(kind="overloaded", message="busy"))]
+    assert json.loads(encode_body(sequence))["error"]["message"] == "busy"
 
 
 @pytest.mark.parametrize(
-    "told",
+    "sequence",
     [
         [Started(), PartStarted(0, Text(status="in_progress"))],
         [Started(), Finished("error"), Completed()],
         [Started(), Finished("cancelled"), Completed()],
     ],
 )
-def test_answer_that_did_not_end_is_an_error_body(told: list[Event]) -> None:
-    assert json.loads(encode_body(told))["error"]["message"]
+def test_answer_that_did_not_end_is_an_error_body(sequence: list[Event]) -> None:
+    assert json.loads(encode_body(sequence))["error"]["message"]
 
 
 def test_several_choices_are_written_in_order() -> None:

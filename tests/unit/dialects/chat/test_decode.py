@@ -292,8 +292,8 @@ def test_usage_in_every_chunk_is_emitted_when_it_changes() -> None:
     reading = read(
         [counted(text("a"), 1), counted(text("b"), 1), counted(finish(), 2), DONE],
     )
-    told = [event.usage.output for event in reading.events if isinstance(event, UsageReported)]
-    assert told == [1, 2]
+    found = [event.usage.output for event in reading.events if isinstance(event, UsageReported)]
+    assert found == [1, 2]
     assert reading.parts == (Text(text="ab"),)
 
 

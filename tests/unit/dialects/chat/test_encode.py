@@ -91,7 +91,7 @@ class Written:
 
 def test_text_stream_byte_for_byte() -> None:
     usage = UsageReported(Usage(input=2, output=3))
-    told: list[Event] = [
+    sequence: list[Event] = [
         START,
         TEXT,
         TextDelta(0, "Hi\u2028"),
@@ -100,7 +100,7 @@ def test_text_stream_byte_for_byte() -> None:
         usage,
     ]
     head = b'data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1700000000,"model":"m","choices":['
-    assert Written([*told, Completed()]).stream == b"".join(
+    assert Written([*sequence, Completed()]).stream == b"".join(
         [
             head
             + b'{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]}\n\n',
@@ -134,14 +134,14 @@ def test_call_has_its_identity_once_and_increments_after_it() -> None:
 
 
 def test_calls_are_numbered_densely_in_each_choice() -> None:  # M001, M002, M004
-    told: list[Event] = [START, TEXT, ended(Text())]
+    sequence: list[Event] = [START, TEXT, ended(Text())]
     for number, name in enumerate(("f", "g"), 1):
         part = Call(call_id=name, name=name, status="in_progress")
-        told += [
+        sequence += [
             PartStarted(number, part),
             ended(Call(call_id=name, name=name, input="{}"), number),
         ]
-    written = Written([*told, Finished("tool_calls"), Completed()])
+    written = Written([*sequence, Finished("tool_calls"), Completed()])
     assert [each["tool_calls"][0]["index"] for each in written.deltas] == [0, 1]
 
 
@@ -153,9 +153,13 @@ def test_every_chunk_has_its_envelope_and_finish_reason() -> None:  # M075
 
 
 def test_role_comes_first_in_every_choice() -> None:
-    told: list[Event] = [START, PartStarted(0, Text(status="in_progress"), 2), TextDelta(0, "a")]
-    told += [ended(Text(text="a")), Finished("stop", 2), Finished("stop", 0), Completed()]
-    written = Written(told)
+    sequence: list[Event] = [
+        START,
+        PartStarted(0, Text(status="in_progress"), 2),
+        TextDelta(0, "a"),
+    ]
+    sequence += [ended(Text(text="a")), Finished("stop", 2), Finished("stop", 0), Completed()]
+    written = Written(sequence)
     first = {choice["index"]: choice["delta"] for choice in reversed(written.choices)}
     assert first == {
         0: {"role": "assistant", "content": ""},
@@ -169,13 +173,13 @@ def test_choice_without_parts_finishes_after_its_role() -> None:
 
 
 def test_usage_is_sent_last_and_only_if_asked_for() -> None:
-    told = [START, UsageReported(Usage(input=1)), UsageReported(Usage(output=2)), *END]
-    assert Written(told).chunks[-1]["usage"] == {
+    output = [START, UsageReported(Usage(input=1)), UsageReported(Usage(output=2)), *END]
+    assert Written(output).chunks[-1]["usage"] == {
         "prompt_tokens": 1,
         "completion_tokens": 2,
         "total_tokens": 3,
     }
-    silent = Written(told, EncodeContext(include_usage=False))
+    silent = Written(output, EncodeContext(include_usage=False))
     assert all("usage" not in each for each in silent.chunks)
 
 
@@ -229,8 +233,15 @@ def test_text_changed_after_streaming_is_a_declared_loss() -> None:
 def test_cut_call_never_ends_as_if_it_could_be_run() -> None:  # M062, M155
     cut = ended(Call(call_id="a", name="f", input="{", status="incomplete"))
     for reason in ("tool_calls", "stop", "length"):
-        told: list[Event] = [START, CALL, InputDelta(0, "{"), cut, Finished(reason), Completed()]
-        assert Written(told).finish == "length"
+        sequence: list[Event] = [
+            START,
+            CALL,
+            InputDelta(0, "{"),
+            cut,
+            Finished(reason),
+            Completed(),
+        ]
+        assert Written(sequence).finish == "length"
 
 
 @pytest.mark.parametrize(
@@ -259,9 +270,9 @@ def test_finish_that_is_no_end_is_an_error(reason: FinishReason) -> None:
 
 
 def test_stop_sequence_is_carried_or_dropped() -> None:
-    told: list[Event] = [START, Finished("stop_sequence", 0, "###"), Completed()]
-    assert Written(told).choices[-1]["stop_reason"] == "###"
-    dropped = Written(told, EncodeContext(losses={"stop_sequence": "refuse"}))
+    sequence: list[Event] = [START, Finished("stop_sequence", 0, "###"), Completed()]
+    assert Written(sequence).choices[-1]["stop_reason"] == "###"
+    dropped = Written(sequence, EncodeContext(losses={"stop_sequence": "refuse"}))
     assert "stop_reason" not in dropped.choices[-1]
     assert dropped.losses == ["stop_sequence"]
 
@@ -293,13 +304,13 @@ def test_custom_call_has_its_own_form() -> None:
 
 
 def test_legacy_client_gets_function_call_and_the_first_call_only() -> None:
-    told: list[Event] = [START]
+    sequence: list[Event] = [START]
     for number, name in enumerate(("f", "g")):
         header = Call(call_id=name, name=name, status="in_progress")
         value = Call(call_id=name, name=name, input="{}")
-        told += [PartStarted(number, header), InputDelta(number, "{}"), ended(value, number)]
+        sequence += [PartStarted(number, header), InputDelta(number, "{}"), ended(value, number)]
     written = Written(
-        [*told, Finished("tool_calls"), Completed()], EncodeContext(legacy_functions=True)
+        [*sequence, Finished("tool_calls"), Completed()], EncodeContext(legacy_functions=True)
     )
     assert written.deltas == [
         {"function_call": {"name": "f", "arguments": ""}},
@@ -446,8 +457,8 @@ def test_reasoning_is_reasoning_content_with_its_sections_apart() -> None:
 
 
 def test_reasoning_without_seals_is_no_loss() -> None:
-    told = [START, PartStarted(0, Reasoning(status="in_progress")), ended(Reasoning()), *END]
-    assert Written(told).losses == []
+    sequence = [START, PartStarted(0, Reasoning(status="in_progress")), ended(Reasoning()), *END]
+    assert Written(sequence).losses == []
 
 
 def test_reasoning_of_this_dialect_keeps_its_name_and_its_seals() -> None:
@@ -461,8 +472,15 @@ def test_reasoning_of_this_dialect_keeps_its_name_and_its_seals() -> None:
 def test_citations_are_written_or_declared() -> None:
     own = Annotation("chat", Raw(b'{"type":"url_citation"}'))
     foreign = Annotation("messages", Raw(b"{}"))
-    told = [START, TEXT, AnnotationAdded(0, own), AnnotationAdded(0, foreign), ended(Text()), *END]
-    written = Written(told)
+    output = [
+        START,
+        TEXT,
+        AnnotationAdded(0, own),
+        AnnotationAdded(0, foreign),
+        ended(Text()),
+        *END,
+    ]
+    written = Written(output)
     assert written.deltas == [{"annotations": [{"type": "url_citation"}]}]
     assert written.losses == ["annotation"]
 
@@ -496,24 +514,24 @@ def test_sound_streams_and_other_media_come_at_their_end() -> None:
 
 
 def test_pictures_are_dropped_by_policy() -> None:
-    told = [
+    sequence = [
         START,
         PartStarted(0, Media(kind="image", url="u")),
         ended(Media(kind="image", url="u")),
         *END,
     ]
-    assert Written(told, EncodeContext(losses={"output_media": "drop"})).deltas == []
+    assert Written(sequence, EncodeContext(losses={"output_media": "drop"})).deltas == []
 
 
 def test_opaque_part_goes_back_to_its_own_dialect_only() -> None:
     raw = Raw(b'{"type":"reference"}')
-    told: list[Event] = [START]
+    sequence: list[Event] = [START]
     dialects: tuple[Dialect, ...] = ("chat", "messages")
     for number, dialect in enumerate(dialects):
         part = Opaque(dialect=dialect, type="reference", raw=raw)
-        told += [PartStarted(number, part), ended(part, number)]
+        sequence += [PartStarted(number, part), ended(part, number)]
     encoder = ChatEncoder()
-    stream = b"".join(map(encoder.encode, told))
+    stream = b"".join(map(encoder.encode, sequence))
     assert payloads(stream)[1]["choices"][0]["delta"] == {"content": [{"type": "reference"}]}
     assert [loss.code for loss in encoder.losses] == ["opaque_part"]
 
@@ -529,16 +547,16 @@ def test_identity_is_the_contexts_where_the_answer_has_none() -> None:
 
 
 def test_every_chunk_repeats_the_tier_that_the_client_asked_for() -> None:
-    told: list[Event] = [START, Finished("stop"), Completed()]
+    sequence: list[Event] = [START, Finished("stop"), Completed()]
     for asked, shown in (("auto", "default"), ("priority", "priority")):
-        chunks = Written(told, EncodeContext(service_tier=asked)).chunks
+        chunks = Written(sequence, EncodeContext(service_tier=asked)).chunks
         assert {chunk["service_tier"] for chunk in chunks} == {shown}
-    assert all("service_tier" not in chunk for chunk in Written(told).chunks)
+    assert all("service_tier" not in chunk for chunk in Written(sequence).chunks)
 
 
 def test_an_id_of_another_dialect_is_replaced_by_one_of_this() -> None:
-    told: list[Event] = [Started("msg_1", "m"), Finished("stop"), Completed()]
-    (found,) = {chunk["id"] for chunk in Written(told, EncodeContext(mints_id=True)).chunks}
+    sequence: list[Event] = [Started("msg_1", "m"), Finished("stop"), Completed()]
+    (found,) = {chunk["id"] for chunk in Written(sequence, EncodeContext(mints_id=True)).chunks}
     assert found.startswith("chatcmpl-")
 
 
@@ -582,8 +600,8 @@ def test_foreign_fields_of_anything_are_declared() -> None:
         [START, CALL, ended(Call(call_id="a", name="f", extra=extra)), *END],
         [START, PartStarted(0, Media(kind="audio")), ended(Media(kind="audio", extra=extra)), *END],
     ]
-    for told in answers:
-        assert Written(told).losses == ["unknown_field"], told
+    for output in answers:
+        assert Written(output).losses == ["unknown_field"], output
 
 
 def test_own_fields_without_a_place_are_declared() -> None:
@@ -651,16 +669,16 @@ def test_nothing_is_written_after_an_amended_call() -> None:
 
 
 def test_keep_alives_of_any_dialect_are_comments() -> None:  # M145
-    told = [
+    output = [
         Noticed("comment", raw=Raw(b'"OPENROUTER PROCESSING"')),
         Noticed("ping", "messages", raw=Raw(b'{"type":"ping"}')),
     ]
-    stream = b"".join(map(ChatEncoder().encode, told))
+    stream = b"".join(map(ChatEncoder().encode, output))
     assert stream == b": OPENROUTER PROCESSING\n\n: ping\n\n"
 
 
 def test_notices_of_this_dialect_are_written_back() -> None:
-    told: list[Event] = [
+    sequence: list[Event] = [
         Noticed("fields", "chat", "chunk", Raw(b'{"x":1}')),
         START,
         Noticed("unknown", "chat", "odd", Raw(b'{"odd":\n1}')),
@@ -672,7 +690,7 @@ def test_notices_of_this_dialect_are_written_back() -> None:
         Noticed("fields", "chat"),
     ]
     encoder = ChatEncoder()
-    written = payloads(b"".join(map(encoder.encode, told)))
+    written = payloads(b"".join(map(encoder.encode, sequence)))
     assert written[1] == {"odd": 1}
     assert (written[2]["x"], written[2]["choices"]) == (1, [])
     assert written[4]["choices"][0]["delta"] == {"y": 2}
@@ -691,7 +709,7 @@ def test_progress_says_nothing_and_limits_are_a_loss() -> None:
 
 
 @pytest.mark.parametrize(
-    "told",
+    "sequence",
     [
         [TEXT],
         [Finished("stop")],
@@ -716,12 +734,12 @@ def test_progress_says_nothing_and_limits_are_a_loss() -> None:
         [START, OutputDelta(0, "a")],
     ],
 )
-def test_ungrammatical_event_is_refused(told: list[Event]) -> None:
+def test_ungrammatical_event_is_refused(sequence: list[Event]) -> None:
     encoder = ChatEncoder()
-    for event in told[:-1]:
+    for event in sequence[:-1]:
         encoder.encode(event)
     with pytest.raises(LocalProtocolError):
-        encoder.encode(told[-1])
+        encoder.encode(sequence[-1])
 
 
 # --- there and back ---------------------------------------------------------------------------------------------------

@@ -301,7 +301,7 @@ def test_body_with_bytes_that_are_no_utf8_is_an_error() -> None:
 # --- writing -----------------------------------------------------------------------------------------
 
 
-def told(*parts: Any) -> list[Event]:
+def events_with(*parts: Any) -> list[Event]:
     events: list[Event] = [Started("m", "claude")]
     for number, part in enumerate(parts):
         header = part
@@ -326,7 +326,7 @@ def told(*parts: Any) -> list[Event]:
 
 
 def content(*parts: Any) -> Any:
-    out = encode_body(told(*parts))
+    out = encode_body(events_with(*parts))
     BetaMessage.model_validate_json(out, strict=True)
     return json.loads(out)["content"]
 
@@ -389,13 +389,13 @@ def test_media_have_no_block() -> None:
 
 
 def test_refusal_decides_the_reason() -> None:
-    out = json.loads(encode_body(told(Refusal(text="no"))))
+    out = json.loads(encode_body(events_with(Refusal(text="no"))))
     block: Json = {"type": "text", "text": "no", "citations": []}
     assert (out["content"], out["stop_reason"]) == ([block], "refusal")
 
 
 def test_call_decides_the_reason() -> None:
-    out = encode_body(told(Text(text="a"), Call(call_id="a", name="f", input="{}")))
+    out = encode_body(events_with(Text(text="a"), Call(call_id="a", name="f", input="{}")))
     message = Message.model_validate_json(out, strict=True)
     assert message.stop_reason == "tool_use"
 
@@ -408,7 +408,7 @@ def test_opaque_block_is_written_as_it_came() -> None:
 
 
 def test_model_is_the_clients() -> None:
-    out = json.loads(encode_body(told(), EncodeContext(model="mine")))
+    out = json.loads(encode_body(events_with(), EncodeContext(model="mine")))
     assert out["model"] == "mine"
 
 
@@ -515,4 +515,4 @@ def test_bare_code_that_came_whole_or_not_at_all_stands_in_an_object() -> None:
 
 def test_code_in_an_object_stays_as_it_is() -> None:
     told_code = replace(CODE, input='{ "code" : "1" }', status="failed")
-    assert b'"input":{ "code" : "1" }' in encode_body(told(told_code))
+    assert b'"input":{ "code" : "1" }' in encode_body(events_with(told_code))

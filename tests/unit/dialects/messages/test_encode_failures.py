@@ -129,8 +129,8 @@ def second_call(text: str, *, is_cut: bool) -> list[Event]:
     header = Call(call_id="b", name="g", status="in_progress")
     status: PartStatus = "incomplete" if is_cut else "completed"
     ended = Call(call_id="b", name="g", input=text, status=status)
-    told: list[Event] = [InputDelta(1, text)] if text else []
-    return [PartStarted(1, header), *told, PartEnded(1, ended)]
+    sequence: list[Event] = [InputDelta(1, text)] if text else []
+    return [PartStarted(1, header), *sequence, PartEnded(1, ended)]
 
 
 def test_two_cut_calls_are_both_stopped_at_a_limit() -> None:
@@ -144,9 +144,9 @@ def test_cut_call_that_would_look_whole_before_another_is_an_error() -> None:
     # M063
     for text in ("", "{}"):
         first = Call(call_id="a", name="rm", input=text, status="incomplete")
-        told: list[Event] = [InputDelta(0, text)] if text else []
+        sequence: list[Event] = [InputDelta(0, text)] if text else []
         header = Call(call_id="a", name="rm", status="in_progress")
-        opened: list[Event] = [STARTED, PartStarted(0, header), *told, PartEnded(0, first)]
+        opened: list[Event] = [STARTED, PartStarted(0, header), *sequence, PartEnded(0, first)]
         stream = encode(
             [*opened, *second_call("{}", is_cut=False), Finished("length"), Completed()]
         )
@@ -177,19 +177,19 @@ def test_open_text_and_thinking_are_stopped_before_an_error() -> None:
         stream = encode([STARTED, PartStarted(0, header), PartEnded(0, ended), Failed(ERROR)])
         doors.check_messages(stream)
     encoder = MessagesEncoder()
-    told: list[Event] = [
+    sequence: list[Event] = [
         STARTED,
         PartStarted(0, Text(status="in_progress")),
         TextDelta(0, "a"),
         Failed(ERROR),
     ]
-    assert types(b"".join(map(encoder.encode, told)))[-2:] == ["content_block_stop", "error"]
+    assert types(b"".join(map(encoder.encode, sequence)))[-2:] == ["content_block_stop", "error"]
 
 
 def test_block_that_was_never_opened_needs_no_stop() -> None:
     encoder = MessagesEncoder()
-    told: list[Event] = [STARTED, PartStarted(0, Text(status="in_progress")), Failed(ERROR)]
-    assert types(b"".join(map(encoder.encode, told))) == ["message_start", "error"]
+    sequence: list[Event] = [STARTED, PartStarted(0, Text(status="in_progress")), Failed(ERROR)]
+    assert types(b"".join(map(encoder.encode, sequence))) == ["message_start", "error"]
 
 
 def test_closing_without_an_end_is_an_error() -> None:

@@ -58,8 +58,8 @@ def read_stream(data: bytes) -> tuple[tuple[Event, ...], set[str]]:
     decoder = StreamDecoder(MessagesReader())
     steps = decoder.feed(data) + decoder.close()
     assert b"".join(step.raw for step in steps) == data
-    told = tuple(event for step in steps for event in step.events)
-    return told, {problem.kind for step in steps for problem in step.problems}
+    result = tuple(event for step in steps for event in step.events)
+    return result, {problem.kind for step in steps for problem in step.problems}
 
 
 def said(
@@ -92,8 +92,8 @@ def _input(call: Call) -> str:
 
 @generously
 @given(events(kinds=PLAIN, may_amend=True))
-def test_every_stream_written_pleases_every_client(told: tuple[Event, ...]) -> None:
-    stream = encode(told)
+def test_every_stream_written_pleases_every_client(sequence: tuple[Event, ...]) -> None:
+    stream = encode(sequence)
     doors.check_messages(stream)
     back, problems = read_stream(stream)
     assert is_grammatical(back)
@@ -102,9 +102,9 @@ def test_every_stream_written_pleases_every_client(told: tuple[Event, ...]) -> N
 
 @generously
 @given(events(kinds=("text", "refusal", "reasoning", "function"), max_choices=1, may_fail=False))
-def test_what_is_written_is_read_back(told: tuple[Event, ...]) -> None:
-    wanted_text, wanted_seals, wanted_calls = said(fold(told))
-    for back in (read_stream(encode(told))[0], read_body(encode_body(told)).events):
+def test_what_is_written_is_read_back(sequence: tuple[Event, ...]) -> None:
+    wanted_text, wanted_seals, wanted_calls = said(fold(sequence))
+    for back in (read_stream(encode(sequence))[0], read_body(encode_body(sequence)).events):
         after = fold(back)
         if after.error is not None:
             continue
@@ -127,8 +127,8 @@ def _is_object(text: str) -> bool:
 
 @generously
 @given(events(kinds=("custom",), max_choices=1, may_fail=False))
-def test_custom_input_survives_its_wrapper(told: tuple[Event, ...]) -> None:
-    after = fold(read_stream(encode(told))[0])
+def test_custom_input_survives_its_wrapper(sequence: tuple[Event, ...]) -> None:
+    after = fold(read_stream(encode(sequence))[0])
     if after.error is None:
         # A wrapper that was never closed is closed by the protocol but is no JSON, and is never run.
         unwrapped = [
@@ -136,7 +136,7 @@ def test_custom_input_survives_its_wrapper(told: tuple[Event, ...]) -> None:
             for call in said(after)[2]
             if call[3] == "completed" and _is_object(call[2])
         ]
-        wanted = [call[2] for call in said(fold(told))[2] if call[3] == "completed"]
+        wanted = [call[2] for call in said(fold(sequence))[2] if call[3] == "completed"]
         assert unwrapped == wanted
 
 
@@ -201,8 +201,8 @@ def frame(parts: tuple[str, int, Any, Any]) -> bytes:
 
 @generously
 @given(st.lists(st.tuples(frames, st.integers(-1, 2), odd, odd).map(frame), max_size=12))
-def test_any_frames_give_a_grammatical_answer(told: list[bytes]) -> None:
-    events_read, _ = read_stream(b"".join(told))
+def test_any_frames_give_a_grammatical_answer(sent: list[bytes]) -> None:
+    events_read, _ = read_stream(b"".join(sent))
     assert is_grammatical(events_read)
     last = encode(events_read).split(b"\n\n")[-2]
     assert last.startswith((b"event: message_stop\n", b"event: error\n"))

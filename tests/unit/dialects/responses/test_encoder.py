@@ -303,8 +303,8 @@ def test_annotations_and_logprobs_are_written() -> None:
     doors.check_responses(data)
     written = payloads(data)
     assert written[4]["logprobs"] == [one]
-    told = [each for each in written if each["type"].endswith("annotation.added")]
-    assert [each["annotation_index"] for each in told] == [0, 1]
+    answer = [each for each in written if each["type"].endswith("annotation.added")]
+    assert [each["annotation_index"] for each in answer] == [0, 1]
     part = written[-1]["response"]["output"][0]["content"][0]
     assert part["annotations"][1] == {
         "type": "url_citation",

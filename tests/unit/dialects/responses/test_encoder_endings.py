@@ -156,12 +156,12 @@ def test_usage_keeps_its_own_fields() -> None:
         total=9,
         extra=Extra("responses", {"cost": Raw(b"2"), "input_tokens_details": details}),
     )
-    told = checked([START, Finished("stop"), UsageReported(usage), Completed()])[-1]["response"][
+    found = checked([START, Finished("stop"), UsageReported(usage), Completed()])[-1]["response"][
         "usage"
     ]
-    assert told["cost"] == 2
-    assert told["total_tokens"] == 9
-    assert told["input_tokens_details"] == {"cached_tokens": 4, "cache_write_tokens": 0, "x": 1}
+    assert found["cost"] == 2
+    assert found["total_tokens"] == 9
+    assert found["input_tokens_details"] == {"cached_tokens": 4, "cache_write_tokens": 0, "x": 1}
 
 
 def test_response_echoes_its_own_fields_and_no_others() -> None:

@@ -117,8 +117,8 @@ def test_own_error_is_written_back_word_for_word() -> None:
     error = {"message": "m", "type": "weird", "param": None, "code": "odd", "inner": {"a": 1}}
     info = decode_error(json.dumps({"error": error}).encode(), 400)
     assert json.loads(encode_error(info)) == {"error": error}
-    told = failed_fields(info)
-    assert (told["code"], told["type"]) == (Raw(b'"odd"'), Raw(b'"weird"'))
+    found = failed_fields(info)
+    assert (found["code"], found["type"]) == (Raw(b'"odd"'), Raw(b'"weird"'))
 
 
 def test_flat_event_is_no_type_of_error() -> None:
@@ -138,7 +138,7 @@ def test_code_of_another_dialect_is_not_ours() -> None:
 
 
 def test_delay_is_reported_in_words_that_codex_reads() -> None:
-    told = failed_fields(ErrorInfo(kind="rate_limit", message="slow", retry_after=2.0))
-    assert told["message"] == "slow Please try again in 2s."
+    found = failed_fields(ErrorInfo(kind="rate_limit", message="slow", retry_after=2.0))
+    assert found["message"] == "slow Please try again in 2s."
     said = failed_fields(ErrorInfo(kind="rate_limit", message="try again in 5s", retry_after=5))
     assert said["message"] == "try again in 5s"

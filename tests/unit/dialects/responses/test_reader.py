@@ -37,6 +37,7 @@ from responses_help import (
     added,
     completed,
     created,
+    decode_events,
     done,
     message,
     part_added,
@@ -48,7 +49,6 @@ from responses_help import (
     text_delta,
     text_done,
     text_message,
-    told,
 )
 
 
@@ -153,7 +153,7 @@ def test_refusal_is_a_part_of_its_own() -> None:
 
 def test_texts_of_one_message_share_its_id_and_follow_each_other() -> None:
     item = message([{**TEXT_PART, "text": "a"}, {**TEXT_PART, "text": "b"}], status="completed")
-    events = told(
+    events = decode_events(
         [
             created(),
             added(message(phase="commentary")),
@@ -183,7 +183,7 @@ def test_annotations_are_emitted_once() -> None:
     }
     other = {"type": "file_citation", "file_id": "file_1", "filename": "a.txt", "index": 4}
     part: Json = {**TEXT_PART, "text": "a", "annotations": [citation, other]}
-    events = told(
+    events = decode_events(
         [
             created(),
             added(message()),
@@ -223,7 +223,7 @@ def test_annotations_are_emitted_once() -> None:
 def test_logprobs_ride_with_their_deltas() -> None:
     one = {"token": "a", "logprob": -0.1, "bytes": [97], "top_logprobs": []}
     item = message([{**TEXT_PART, "text": "aa"}], status="completed")
-    events = told(
+    events = decode_events(
         [
             created(),
             added(message()),
@@ -299,7 +299,7 @@ def test_compaction_is_carried_whole_and_shows_progress() -> None:
 
 def test_queued_and_in_progress_are_progress_of_the_answer() -> None:
     queued = {"type": "response.queued", "response": created()["response"]}
-    assert told([created(), queued, completed([])])[1] == Progress("queued")
+    assert decode_events([created(), queued, completed([])])[1] == Progress("queued")
 
 
 def test_keepalives_and_comments_are_noticed() -> None:
@@ -320,7 +320,7 @@ def test_keepalives_and_comments_are_noticed() -> None:
 
 
 def test_fields_of_the_response_without_a_home_ride_along() -> None:
-    events = told(
+    events = decode_events(
         [
             created(tools=[], instructions="x", completed_at=None),
             completed([], tools=[], instructions="y", completed_at=9),
@@ -338,7 +338,7 @@ def test_fields_of_the_response_without_a_home_ride_along() -> None:
 
 
 def test_unknown_fields_of_an_event_are_noticed() -> None:
-    events = told([created(), {**added(message()), "agent": {"name": "a"}}, completed([])])
+    events = decode_events([created(), {**added(message()), "agent": {"name": "a"}}, completed([])])
     notice = Noticed(
         "fields", "responses", "response.output_item.added", Raw(b'{"agent":{"name": "a"}}')
     )
@@ -378,7 +378,7 @@ def test_halves_of_a_character_are_joined_and_cost_nobody_else() -> None:
             b'"content_index":0,"delta":' + text + b"}\n\n"
         )
 
-    events = told(
+    events = decode_events(
         [
             created(),
             added(message()),
@@ -396,7 +396,7 @@ def test_halves_of_a_character_are_joined_and_cost_nobody_else() -> None:
 
 
 def test_half_of_a_character_that_stays_alone_is_replaced() -> None:
-    events = told(
+    events = decode_events(
         [
             created(),
             added(message()),
@@ -415,7 +415,7 @@ def test_half_of_a_character_in_reasoning_is_joined() -> None:
         )
 
     item: Json = {"type": "reasoning", "id": "rs_1", "summary": []}
-    events = told(
+    events = decode_events(
         [created(), added(item), delta(b'"\\ud83d"'), delta(b'"\\ude00"'), delta(b'"x\\ud83d"')]
     )
     texts = [event.text for event in events if isinstance(event, ReasoningDelta)]

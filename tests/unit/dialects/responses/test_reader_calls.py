@@ -27,6 +27,7 @@ from responses_help import (
     args_done,
     completed,
     created,
+    decode_events,
     done,
     function_call,
     message,
@@ -34,7 +35,6 @@ from responses_help import (
     read,
     read_answer,
     text_message,
-    told,
 )
 
 
@@ -105,7 +105,7 @@ def test_custom_call_streams_plain_text() -> None:
 def test_empty_input_closed_by_the_protocol_is_the_empty_object() -> None:
     """M046, for this wire."""
     item = function_call(status="completed")
-    events = told([created(), added(function_call()), done(item), completed([item])])
+    events = decode_events([created(), added(function_call()), done(item), completed([item])])
     assert events[2] == InputDelta(0, "{}")
     assert isinstance(events[3], PartEnded)
     assert isinstance(events[3].value, Call)
@@ -359,7 +359,7 @@ def test_half_of_a_character_in_a_call_waits_for_the_other() -> None:
         )
 
     item = function_call(arguments='"😀"', status="completed")
-    events = told(
+    events = decode_events(
         [
             created(),
             added(function_call()),
@@ -377,6 +377,6 @@ def test_half_of_a_character_in_a_call_waits_for_the_other() -> None:
 def test_half_a_character_that_ends_the_input_of_a_call_is_replaced() -> None:
     half = b"data: " + json.dumps(args_delta('"\ud83d')).encode("ascii") + b"\n\n"
     cut = function_call(status="incomplete")
-    events = told([created(), added(function_call()), half, done(cut), completed([cut])])
+    events = decode_events([created(), added(function_call()), half, done(cut), completed([cut])])
     texts = [event.text for event in events if isinstance(event, InputDelta)]
     assert texts == ['"', "\ufffd"]

@@ -35,6 +35,7 @@ from responses_help import (
     calls_in,
     completed,
     created,
+    decode_events,
     done,
     function_call,
     message,
@@ -46,7 +47,6 @@ from responses_help import (
     stream,
     text_delta,
     text_message,
-    told,
 )
 
 HELLO = text_message("hello")
@@ -173,7 +173,7 @@ def test_status_is_not_trusted_over_the_content() -> None:
 
 
 def test_cancelled_status_counts_in_any_terminal() -> None:
-    events = told([created(), completed([], status="cancelled")])
+    events = decode_events([created(), completed([], status="cancelled")])
     assert Finished("cancelled", native="cancelled") in events
 
 
@@ -194,7 +194,7 @@ def test_cancelled_status_counts_in_any_terminal() -> None:
     ],
 )
 def test_errors_in_every_form_fail_the_answer(event: Json) -> None:
-    events = told([created(), added(message()), part_added(), text_delta("a"), event])
+    events = decode_events([created(), added(message()), part_added(), text_delta("a"), event])
     end = events[-1]
     assert isinstance(end, Failed)
     assert (end.error.kind, end.error.message, end.error.code) == ("server", "boom", "server_error")
@@ -202,7 +202,7 @@ def test_errors_in_every_form_fail_the_answer(event: Json) -> None:
 
 
 def test_failure_before_the_beginning_is_all_there_is() -> None:
-    events = told([{"type": "error", "message": "no"}])
+    events = decode_events([{"type": "error", "message": "no"}])
     assert len(events) == 1
     assert isinstance(events[0], Failed)
 
@@ -213,7 +213,7 @@ def test_failed_answer_reports_its_usage() -> None:
         "type": "response.failed",
         "response": {"status": "failed", "error": None, "usage": usage},
     }
-    events = told([created(), failed])
+    events = decode_events([created(), failed])
     assert events[1] == UsageReported(Usage(input=1, output=2, total=3))
     assert isinstance(events[2], Failed)
     assert events[2].error.message == "the upstream reported an error without a message"

@@ -173,8 +173,8 @@ def test_final_output_may_bring_the_arguments(repeated: list[Json]) -> None:
 @pytest.mark.parametrize("item", [names(F), done(function_call(id="it_1") | {"arguments": None})])
 def test_call_whose_arguments_never_come_fails_the_answer(item: Json) -> None:
     events = [created(), item, completed()]
-    told, kinds = read(events)
-    outcome = fold(told)
+    result, kinds = read(events)
+    outcome = fold(result)
     (call,) = calls_in(outcome)
     assert not judge(call).executable
     assert call.input == ""

@@ -18,6 +18,7 @@ from responses_help import (
     added,
     completed,
     created,
+    decode_events,
     done,
     function_call,
     message,
@@ -31,7 +32,6 @@ from responses_help import (
     text_delta,
     text_done,
     text_message,
-    told,
 )
 
 HELLO = text_message("hello")
@@ -55,12 +55,12 @@ def test_text_without_announcement_is_emitted() -> None:
     "ending", [[text_done("hello")], [part_done({**TEXT_PART, "text": "hello"})], [done(HELLO)]]
 )
 def test_text_that_comes_only_at_the_end_is_emitted_then(ending: list[Json | bytes]) -> None:
-    events = told([created(), added(message()), part_added(), *ending, completed([])])
+    events = decode_events([created(), added(message()), part_added(), *ending, completed([])])
     assert texts_of(events) == ["hello"]
 
 
 def test_end_tops_up_what_the_deltas_left_out() -> None:
-    events = told(
+    events = decode_events(
         [
             created(),
             added(message()),
@@ -91,16 +91,16 @@ def test_end_that_contradicts_the_deltas_amends_them() -> None:
 
 def test_text_in_the_announcement_is_used_only_if_nothing_else_has_it() -> None:
     early = part_added({**TEXT_PART, "text": "hello"})
-    events = told([created(), added(message()), early, completed([])])
+    events = decode_events([created(), added(message()), early, completed([])])
     assert texts_of(events) == ["hello"]
-    events = told(
+    events = decode_events(
         [created(), added(message()), early, text_delta("hello"), done(HELLO), completed([HELLO])]
     )
     assert texts_of(events) == ["hello"]
 
 
 def test_closed_text_ends_when_something_else_begins() -> None:
-    events = told(
+    events = decode_events(
         [
             created(),
             added(message()),
@@ -133,7 +133,7 @@ def test_closed_text_ends_when_something_else_begins() -> None:
     ],
 )
 def test_nothing_is_said_of_a_message_after_its_end(late: Json) -> None:
-    events = told([created(), added(message()), done(HELLO), late, completed([HELLO])])
+    events = decode_events([created(), added(message()), done(HELLO), late, completed([HELLO])])
     assert texts_of(events) == ["hello"]
 
 
@@ -188,7 +188,9 @@ def test_content_part_without_index_is_the_next() -> None:
     del event["content_index"]
     delta = text_delta("hello")
     del delta["content_index"]
-    events = told([created(), added(message()), event, delta, done(HELLO), completed([HELLO])])
+    events = decode_events(
+        [created(), added(message()), event, delta, done(HELLO), completed([HELLO])]
+    )
     assert texts_of(events) == ["hello"]
 
 
@@ -286,7 +288,7 @@ def test_delta_without_any_place_and_nothing_open_begins_a_message() -> None:
 
 
 def test_closing_event_with_empty_text_adds_nothing() -> None:
-    events = told(
+    events = decode_events(
         [
             created(),
             added(message()),
@@ -360,7 +362,7 @@ def test_announced_entry_of_a_reasoning_is_emitted_where_it_begins() -> None:
     entry: Json = {"type": "summary_text", "text": ""}
     first = {"type": "response.reasoning_summary_part.added", **place, "part": entry}
     text = {"type": "response.reasoning_summary_text.delta", **place, "delta": "a"}
-    events = told(
+    events = decode_events(
         [
             created(),
             added(item),

@@ -16,6 +16,7 @@ from responses_help import (
     calls_in,
     completed,
     created,
+    decode_events,
     done,
     function_call,
     message,
@@ -23,7 +24,6 @@ from responses_help import (
     read,
     read_answer,
     text_message,
-    told,
     tool,
 )
 
@@ -212,7 +212,7 @@ def test_done_that_differs_only_in_formatting_changes_nothing() -> None:
 @pytest.mark.parametrize("other", ['{"x":true}', '{"x":1.0}', "not json"])
 def test_numbers_that_python_holds_equal_are_not_the_same_json(other: str) -> None:
     item: Json = {**F, "arguments": other}
-    events = told([created(), added(function_call()), args_delta('{"x":1}'), done(item)])
+    events = decode_events([created(), added(function_call()), args_delta('{"x":1}'), done(item)])
     end = events[3]
     assert isinstance(end, PartEnded)
     assert end.amended
@@ -427,7 +427,7 @@ def test_closed_input_before_the_finished_item_waits_for_the_name() -> None:
 
 @pytest.mark.parametrize("key", ["name", "function_name", "tool_name", "call_name"])
 def test_names_and_ids_may_stand_beside_the_input(key: str) -> None:
-    events = told(
+    events = decode_events(
         [
             created(),
             {**args_delta('{"x"'), key: "f", "call_id": "call_a"},
@@ -451,7 +451,7 @@ LIKE = ["function_call", "function", "tool_use", "tool_call"]
 @pytest.mark.parametrize("kind", LIKE)
 def test_call_inside_a_message_is_a_call(kind: str) -> None:
     part: Json = {"type": kind, "id": "call_a", "name": "f"}
-    events = told(
+    events = decode_events(
         [
             created(),
             {
@@ -585,7 +585,9 @@ def test_name_that_never_comes_may_go_by_position() -> None:
         tools=(tool("f", x="integer"), tool("g", x="integer")), name_fallback="positional"
     )
     second = [args_delta("{}", 1, "fc_2"), args_done("{}", 1, "fc_2")]
-    events = told([created(), args_delta("{}"), args_done("{}"), *second, completed([])], context)
+    events = decode_events(
+        [created(), args_delta("{}"), args_done("{}"), *second, completed([])], context
+    )
     assert [call.name for call in calls_in(fold(events))] == ["f", "g"]
 
 

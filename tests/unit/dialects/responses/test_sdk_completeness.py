@@ -41,11 +41,11 @@ from responses_help import (
     added,
     body_answer,
     created,
+    decode_events,
     done,
     fields_of,
     payloads,
     samples,
-    told,
     union_members,
     write,
 )
@@ -147,7 +147,7 @@ def test_every_output_item_comes_back_from_a_body_with_every_field(kind: str, it
 @pytest.mark.parametrize(("kind", "item"), cases(sdk.ResponseOutputItem))
 def test_every_output_item_comes_back_from_a_stream_and_is_valid(kind: str, item: Json) -> None:
     final = {"id": "resp_1", "status": "completed", "output": [item]}
-    events = told(
+    events = decode_events(
         [
             created(),
             added(item),

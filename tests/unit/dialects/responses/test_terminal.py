@@ -32,7 +32,7 @@ DELTA = frame("response.output_text.delta", 1, delta="x")
 
 
 @pytest.mark.parametrize(
-    ("kind", "status", "told"),
+    ("kind", "status", "lines"),
     [
         ("response.completed", "completed", "completed"),
         ("response.completed", "incomplete", "incomplete"),
@@ -43,13 +43,13 @@ DELTA = frame("response.output_text.delta", 1, delta="x")
     ],
 )
 def test_the_end_of_a_stream_reports_the_response_and_its_status(
-    kind: str, status: str, told: str
+    kind: str, status: str, lines: str
 ) -> None:
     body = response(status)
     last = frame(kind, 2, response=body)
     end = read_end(last)
     assert end is not None
-    assert (end.id, end.status, end.frames) == ("resp_1", told, last)
+    assert (end.id, end.status, end.frames) == ("resp_1", lines, last)
     assert json.loads(end.body) == body
 
 
@@ -97,9 +97,9 @@ def test_a_failure_has_the_number_of_the_end_and_waits_for_nothing() -> None:
     end = read_end(frame("response.completed", 3, response=body))
     assert end is not None
     assert end.fail is not None
-    told = end.fail(ERROR)
-    assert told.startswith(b"event: response.failed\n")
-    event = json.loads(told.rpartition(b"data: ")[2])
+    found = end.fail(ERROR)
+    assert found.startswith(b"event: response.failed\n")
+    event = json.loads(found.rpartition(b"data: ")[2])
     assert event["sequence_number"] == 3
     assert event["response"]["status"] == "failed"
     assert event["response"]["error"]["message"] == "no room"
@@ -143,9 +143,9 @@ def test_an_end_reports_its_items(output: object, items: tuple[str, ...]) -> Non
 
 
 def test_a_stream_without_an_end_gets_one() -> None:
-    told = terminal_event(b'{"id":"resp_1","status":"cancelled"}', 7)
-    assert told.startswith(b"event: response.failed\ndata: ")
-    assert json.loads(told.partition(b"data: ")[2]) == {
+    found = terminal_event(b'{"id":"resp_1","status":"cancelled"}', 7)
+    assert found.startswith(b"event: response.failed\ndata: ")
+    assert json.loads(found.partition(b"data: ")[2]) == {
         "type": "response.failed",
         "response": {"id": "resp_1", "status": "cancelled"},
         "sequence_number": 7,

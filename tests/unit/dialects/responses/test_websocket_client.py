@@ -149,8 +149,8 @@ def test_ids_status_and_unknown_members_of_output_may_be_missing(item: Json) -> 
     for sent in (item, without, {**without, "id": "another"}):
         assert known_by(request([USER, sent, OUTPUT]), answer) == 2
     if item is not PATCH:
-        told = answered(request([USER]), {**item, "unknown": {"a": 1}})
-        assert known_by(request([USER, without, OUTPUT]), told) == 2
+        result = answered(request([USER]), {**item, "unknown": {"a": 1}})
+        assert known_by(request([USER, without, OUTPUT]), result) == 2
 
 
 @pytest.mark.parametrize(

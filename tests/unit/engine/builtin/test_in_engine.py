@@ -55,15 +55,15 @@ def test_a_turn_of_all_tools_works_on_real_files(tmp_path: Path) -> None:
     )
     ended = asyncio.run(asyncio.wait_for(engine.run(ASK), SECONDS))
     assert ended.reason == "answered"
-    told = results_of(ended)
-    assert told[0] == "     1\talpha"
-    assert told[1] == "a.txt:1:alpha"
-    assert told[2:5] == ["created b.txt (4 bytes)", "edited b.txt (once)", "updated b.txt"]
-    assert told[5].startswith("three\n[exit code 0")
-    assert told[6].startswith("three\n[exit code 0")
-    assert told[7] == "a.txt\nb.txt"
-    assert "leads out" in told[8]
-    assert "path: expected string, got 3" in told[9]
+    found = results_of(ended)
+    assert found[0] == "     1\talpha"
+    assert found[1] == "a.txt:1:alpha"
+    assert found[2:5] == ["created b.txt (4 bytes)", "edited b.txt (once)", "updated b.txt"]
+    assert found[5].startswith("three\n[exit code 0")
+    assert found[6].startswith("three\n[exit code 0")
+    assert found[7] == "a.txt\nb.txt"
+    assert "leads out" in found[8]
+    assert "path: expected string, got 3" in found[9]
 
 
 def test_what_is_denied_is_read_by_the_model_and_the_run_goes_on(tmp_path: Path) -> None:

@@ -113,10 +113,10 @@ def test_arguments_are_an_object_or_nothing(text: str, outcome: str, tmp_path: P
         async with McpServers([rough("junk", tmp_path)]) as servers:
             call = Call(call_id="call_1", name="work", input=text)
             try:
-                told = said(await tool_named(servers, "work").run(Invocation(call, print)))
+                found = said(await tool_named(servers, "work").run(Invocation(call, print)))
             except ToolError as error:
-                told = error.message
-            assert outcome in told
+                found = error.message
+            assert outcome in found
 
     played(main())
 

@@ -51,11 +51,11 @@ def test_question_of_a_server_goes_to_the_person_and_the_call_is_sent_again_with
 
     async def main() -> None:
         async with McpServers([rough("asks_first", tmp_path)], host=person) as servers:
-            told = json.loads(said(await call_tool(servers, "ask")))
+            body = json.loads(said(await call_tool(servers, "ask")))
             given = {"action": "accept", "content": {"name": "Grace", "sure": True}}
-            assert told == {"inputResponses": {"who": given}, "requestState": "état 1"}
-            told = json.loads(said(await call_tool(servers, "stateless")))
-            assert told["requestState"] is None
+            assert body == {"inputResponses": {"who": given}, "requestState": "état 1"}
+            body = json.loads(said(await call_tool(servers, "stateless")))
+            assert body["requestState"] is None
 
     played(main())
     server, form = person.asked[0]
@@ -71,8 +71,8 @@ def test_question_of_a_server_goes_to_the_person_and_the_call_is_sent_again_with
 def test_question_is_declined_where_there_is_nobody_to_ask(tmp_path: Path) -> None:
     async def main() -> None:
         async with McpServers([rough("asks_first", tmp_path)]) as servers:
-            told = json.loads(said(await call_tool(servers, "ask")))
-            assert told["inputResponses"] == {"who": {"action": "decline"}}
+            body = json.loads(said(await call_tool(servers, "ask")))
+            assert body["inputResponses"] == {"who": {"action": "decline"}}
 
     played(main())
 

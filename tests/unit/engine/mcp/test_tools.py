@@ -133,14 +133,14 @@ def test_progress_is_one_short_line(
 
 
 def test_progress_ends_with_its_call_and_has_a_bound() -> None:
-    told: list[str] = []
+    lines: list[str] = []
 
     async def main() -> None:
-        endless, closed = ProgressReporter(told.append), ProgressReporter(told.append)
+        endless, closed = ProgressReporter(lines.append), ProgressReporter(lines.append)
         for _ in range(MAX_REPORTS + 5):
             await endless.report(1, None, None)
         closed.close()
         await closed.report(1, None, None)
 
     asyncio.run(main())
-    assert len(told) == MAX_REPORTS
+    assert len(lines) == MAX_REPORTS

@@ -16,10 +16,10 @@ def call(name: str, call_id: str, arguments: str = "{}") -> Call:
 
 
 def test_results_progress_and_errors_reach_the_model_and_the_observer(tmp_path: Path) -> None:
-    told: list[EngineEvent] = []
+    events: list[EngineEvent] = []
 
     async def observe(event: EngineEvent) -> None:
-        told.append(event)
+        events.append(event)
 
     async def main() -> None:
         model = Script(
@@ -45,8 +45,8 @@ def test_results_progress_and_errors_reach_the_model_and_the_observer(tmp_path: 
         assert {tool.namespace for tool in declared} == {"workshop"}
 
     played(main())
-    assert [each.text for each in told if isinstance(each, CallReported)] == ["step 1 (1/1)"]
-    settled = {each.call.call_id: each.how for each in told if isinstance(each, CallSettled)}
+    assert [each.text for each in events if isinstance(each, CallReported)] == ["step 1 (1/1)"]
+    settled = {each.call.call_id: each.how for each in events if isinstance(each, CallSettled)}
     assert settled == {
         "call_1": "done",
         "call_2": "done",

@@ -24,9 +24,9 @@ def result(text: str = "words", *, is_error: bool = False) -> Result:
     return Result(call_id="x", content=(Text(text=text),), is_error=is_error)
 
 
-def item(number: int = 1, told: Result | None = None) -> Call:
+def item(number: int = 1, found: Result | None = None) -> Call:
     """As a client sends it back: the vendor's codec takes it for a provider's."""
-    ended = end_mcp_call(begin_mcp_call(LABEL, f"mcp_dgm{number}"), ARGUMENTS, told or result())
+    ended = end_mcp_call(begin_mcp_call(LABEL, f"mcp_dgm{number}"), ARGUMENTS, found or result())
     return structs.replace(ended, executor="provider")
 
 
@@ -49,9 +49,9 @@ def test_an_item_is_a_call_and_its_result() -> None:
     assistant, tool = restored(spoken(item()))
     (call,) = assistant.parts
     assert call == Call(call_id="mcp_dgm1", name="files__read", input=ARGUMENTS)
-    (told,) = tool.parts
-    assert isinstance(told, Result)
-    assert (told.call_id, told.content, told.is_error) == (
+    (found,) = tool.parts
+    assert isinstance(found, Result)
+    assert (found.call_id, found.content, found.is_error) == (
         "mcp_dgm1",
         (Text(text="words"),),
         False,
@@ -59,19 +59,19 @@ def test_an_item_is_a_call_and_its_result() -> None:
 
 
 def test_a_failed_item_is_a_failed_result() -> None:
-    _, tool = restored(spoken(item(told=result("blunt", is_error=True))))
-    (told,) = tool.parts
-    assert isinstance(told, Result)
-    assert told.is_error
-    assert told.content == (Text(text="blunt"),)
+    _, tool = restored(spoken(item(found=result("blunt", is_error=True))))
+    (found,) = tool.parts
+    assert isinstance(found, Result)
+    assert found.is_error
+    assert found.content == (Text(text="blunt"),)
 
 
 def test_an_item_without_an_end_has_a_result_that_says_so() -> None:
     open_item = structs.replace(begin_mcp_call(LABEL, "mcp_dgm1"), executor="provider")
     _, tool = restored(spoken(open_item))
-    (told,) = tool.parts
-    assert isinstance(told, Result)
-    assert told.is_error
+    (found,) = tool.parts
+    assert isinstance(found, Result)
+    assert found.is_error
 
 
 def test_errors_are_read_in_every_form_they_had() -> None:
@@ -82,9 +82,9 @@ def test_errors_are_read_in_every_form_they_had() -> None:
     ):
         fields = {"server_label": Raw(b'"files"'), "error": Raw(dumps(error))}
         call = Call(call_id="", name="read", kind="mcp", extra=Extra("responses", fields))
-        told = mcp_result(call, "x")
-        assert told is not None
-        assert told.content == (Text(text=words),)
+        found = mcp_result(call, "x")
+        assert found is not None
+        assert found.content == (Text(text=words),)
 
 
 def test_one_turn_is_split_where_results_belong() -> None:
@@ -139,8 +139,8 @@ def is_own(call: Call) -> bool:
     return call.name == "get_weather"
 
 
-def kept(memory: Memory, told: str, *turns: Turn, past: tuple[Turn, ...] = (USER,)) -> None:
-    memory.keep("me", past, turns, text=told, is_own=is_own)
+def kept(memory: Memory, lines: str, *turns: Turn, past: tuple[Turn, ...] = (USER,)) -> None:
+    memory.keep("me", past, turns, text=lines, is_own=is_own)
 
 
 def run_turns(*last: Part) -> tuple[Turn, ...]:

@@ -152,9 +152,9 @@ def played(script: Script) -> tuple[list[EngineEvent], RunEnded]:
     return events, ended
 
 
-def told_by(merger: AnswerMerger, events: list[EngineEvent], ended: RunEnded) -> list[Event]:
-    told = [each for event in events for each in merger.feed(event)]
-    return [*told, *merger.end(ended)]
+def merged_by(merger: AnswerMerger, events: list[EngineEvent], ended: RunEnded) -> list[Event]:
+    found = [each for event in events for each in merger.feed(event)]
+    return [*found, *merger.end(ended)]
 
 
 @pytest.mark.parametrize("door", CHECKS)
@@ -164,14 +164,14 @@ def test_whatever_happens_is_one_answer(door: str, script: Script) -> None:
     for style in STYLES[door]:
         events, ended = played(script)
         merger = merger_of(style, breaks=door == "chat")
-        told = told_by(merger, events, ended)
-        assert is_grammatical(told)
-        assert not find_disagreements(told)
+        found = merged_by(merger, events, ended)
+        assert is_grammatical(found)
+        assert not find_disagreements(found)
         encoder = make_encoder(door, EncodeContext(model="m", created=1, seed="s"))
         if door == "responses":
-            stream = b"".join(map(encoder.dialect.encode, told))
+            stream = b"".join(map(encoder.dialect.encode, found))
         else:
-            stream = encoder.encode_all(told)
+            stream = encoder.encode_all(found)
         CHECKS[door](stream + encoder.close())
 
 
@@ -180,7 +180,7 @@ def test_whatever_happens_is_one_answer(door: str, script: Script) -> None:
 def test_every_call_that_was_run_is_reported_once_with_its_result(script: Script) -> None:
     script = structs.replace(script, reason="answered")
     events, ended = played(script)
-    outcome = fold(told_by(merger_of("items"), events, ended))
+    outcome = fold(merged_by(merger_of("items"), events, ended))
     pieces = [piece for turn in script.turns for piece in turn]
     calls = [part for part in outcome.choices[0].parts if isinstance(part, Call)]
     wanted = [piece.kind for piece in pieces if piece.kind.startswith(("own", "files"))]
@@ -191,9 +191,9 @@ def test_every_call_that_was_run_is_reported_once_with_its_result(script: Script
     errors = [piece.is_error for piece in pieces if piece.kind.startswith("files")]
     assert sorted(call.status == "failed" for call in hosted) == sorted(errors)
     for call in hosted:
-        told = mcp_result(call, "x")
-        assert told is not None
-        assert told.content == (Text(text="words"),)
+        found = mcp_result(call, "x")
+        assert found is not None
+        assert found.content == (Text(text="words"),)
     assert outcome.usage == ended.total
     assert outcome.completed
 
@@ -206,13 +206,13 @@ def test_an_answer_that_fails_closes_what_is_open() -> None:
     merger = merger_of("items")
     merger.feed(TurnStarted(1))
     call = Call(call_id="call_1", name="files__f", status="in_progress")
-    told = speak(merger, Started(), PartStarted(0, call), InputDelta(0, "{}"))
+    sequence = speak(merger, Started(), PartStarted(0, call), InputDelta(0, "{}"))
     ended = PartEnded(0, structs.replace(call, input="{}", status="completed"))
-    told += speak(merger, ended, PartStarted(1, Text(status="in_progress")), TextDelta(1, "Hm"))
-    told += merger.fail(ErrorInfo(kind="overloaded", message="stopping"))
-    assert is_grammatical(told)
-    assert isinstance(told[-1], Failed)
-    cut = [event.value for event in told if isinstance(event, PartEnded)]
+    sequence += speak(merger, ended, PartStarted(1, Text(status="in_progress")), TextDelta(1, "Hm"))
+    sequence += merger.fail(ErrorInfo(kind="overloaded", message="stopping"))
+    assert is_grammatical(sequence)
+    assert isinstance(sequence[-1], Failed)
+    cut = [event.value for event in sequence if isinstance(event, PartEnded)]
     assert [part.status for part in cut if isinstance(part, Call | Text)] == ["incomplete"] * 2
     assert merger.fail(ErrorInfo(kind="server", message="again")) == []
 
@@ -222,9 +222,9 @@ def test_a_call_whose_id_was_used_before_is_known_by_what_it_says() -> None:
     merger.feed(TurnStarted(1))
     call = Call(call_id="call_1", name="files__f", status="in_progress")
     whole = structs.replace(call, input="{}", status="completed")
-    told = speak(merger, Started(), PartStarted(0, call), PartEnded(0, whole))
-    told += merger.feed(settled(1, structs.replace(whole, call_id="call_1_2"), is_error=False))
-    assert isinstance(told[-1], PartEnded)
+    sequence = speak(merger, Started(), PartStarted(0, call), PartEnded(0, whole))
+    sequence += merger.feed(settled(1, structs.replace(whole, call_id="call_1_2"), is_error=False))
+    assert isinstance(sequence[-1], PartEnded)
     assert [hosted.name for hosted in merger.calls] == ["files.f"]
 
 

@@ -409,8 +409,8 @@ def test_of_claims_by_two_processes_one_wins(lasting: Bench) -> None:
     for process in processes:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
-    told = [process.communicate("go\n", timeout=60)[0] for process in processes]
-    assert sorted(told) == ["0\n", "1\n"]
+    sent = [process.communicate("go\n", timeout=60)[0] for process in processes]
+    assert sorted(sent) == ["0\n", "1\n"]
 
 
 def test_many_processes_may_make_the_file_at_once(path: Path) -> None:

@@ -245,10 +245,10 @@ def test_an_error_is_marked() -> None:
     result = Result(call_id="call_1", content=(Text(text="no such city"),), is_error=True)
     turn = Turn(role="tool", parts=(result,))
     assert "[tool error] no such city" in text_of(turns_of(prompt(assistant(weather()), turn))[1])
-    told = text_of(turns_of(prompt(assistant(weather()), turn, name="anthropic"))[1])
-    assert "<stderr>\nno such city\n</stderr>" in told
-    told = text_of(turns_of(prompt(assistant(weather()), turn, name="command"))[1])
-    assert '"is_error": true' in told
+    found = text_of(turns_of(prompt(assistant(weather()), turn, name="anthropic"))[1])
+    assert "<stderr>\nno such city\n</stderr>" in found
+    found = text_of(turns_of(prompt(assistant(weather()), turn, name="command"))[1])
+    assert '"is_error": true' in found
 
 
 def test_media_of_a_result_follow_its_text_in_the_same_turn() -> None:

@@ -101,7 +101,7 @@ def prompted(name: str, said: list[tuple[str, Json]], *, escapes: bool = False) 
     return prompt_tools(Request(model="m", turns=(turn,), tools=TOOLS), name)
 
 
-def told(request: PromptedRequest) -> str:
+def prompt_of(request: PromptedRequest) -> str:
     part = request.request.turns[1].parts[-1]
     assert isinstance(part, Text)
     return part.text
@@ -133,7 +133,7 @@ def test_plain_calls_are_read_back_and_the_words_before_them_are_kept(name: str)
         said = said[:1]
     request = prompted(name, said)
     assert is_sure(request)
-    scan = scan_text(told(request), request.tools, formats=name)
+    scan = scan_text(prompt_of(request), request.tools, formats=name)
     assert read(scan) == said
     assert scan.text.strip() == "Let me see."
     assert not scan.problems
@@ -150,5 +150,5 @@ def test_calls_are_read_back_as_they_were_or_a_loss_is_noted(
         said = said[:1]
     request = prompted(name, said, escapes=data.draw(st.booleans()))
     if is_sure(request):
-        scan = scan_text(told(request), request.tools, formats=name)
+        scan = scan_text(prompt_of(request), request.tools, formats=name)
         assert [(call.name, json.loads(call.arguments)) for call in scan.calls] == said

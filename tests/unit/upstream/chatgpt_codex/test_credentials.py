@@ -25,8 +25,8 @@ def test_a_chatgpt_login_is_its_access_token_and_account() -> None:
 
 @pytest.mark.parametrize("holder", ["access_token", "id_token"])
 def test_an_account_that_the_file_does_not_name_is_taken_from_a_token(holder: str) -> None:
-    told = make_token(2000, **{CLAIMS: {"chatgpt_account_id": "acct-2"}})
-    tokens = {"access_token": make_token(2000), "id_token": make_token(2000), holder: told}
+    found = make_token(2000, **{CLAIMS: {"chatgpt_account_id": "acct-2"}})
+    tokens = {"access_token": make_token(2000), "id_token": make_token(2000), holder: found}
     assert read_login(json.dumps({"tokens": tokens}).encode()).account_id == "acct-2"
 
 

@@ -47,13 +47,13 @@ HI = message("user", "hi")
 IMAGE = {"type": "input_image", "image_url": "data:image/png;base64,AA=="}
 
 
-def told(*entries: Json, calls: tuple[str, ...] = ("c",)) -> TurnContinuation | None:
+def continuation_of(*entries: Json, calls: tuple[str, ...] = ("c",)) -> TurnContinuation | None:
     return continuation(items(*entries), calls)
 
 
 def test_results_answer_their_calls() -> None:
     parts = [{"type": "input_text", "text": "see"}, IMAGE]
-    found = told(message("assistant", "Ah."), call(), output(value=parts))
+    found = continuation_of(message("assistant", "Ah."), call(), output(value=parts))
     assert found == TurnContinuation(
         {
             "c": {
@@ -69,7 +69,7 @@ def test_results_answer_their_calls() -> None:
 
 
 def test_what_the_user_adds_is_steered_in() -> None:
-    found = told(call(), output(), message("user", "and"), message("user", "more"))
+    found = continuation_of(call(), output(), message("user", "and"), message("user", "more"))
     assert found is not None
     assert [entry["text"] for entry in found.steer] == ["and", "more"]
 
@@ -93,7 +93,7 @@ def test_what_the_user_adds_is_steered_in() -> None:
     ],
 )
 def test_anything_else_is_no_continuation(tail: tuple[Json, ...]) -> None:
-    assert told(*tail) is None
+    assert continuation_of(*tail) is None
 
 
 def test_turn_goes_to_the_request_that_continues_it_and_to_no_other() -> None:

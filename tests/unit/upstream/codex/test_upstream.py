@@ -147,8 +147,8 @@ def test_serial_calls_come_one_by_one_in_the_same_turn(tmp_path: Path, behaviour
             assert (text_of(last), calls_of(last)) == ("All are in.", ())
         # One turn of Codex: nothing was asked of the model again.
         assert len(heard(tmp_path, "turn/start")) == 1
-        told = [each["result"]["contentItems"][0]["text"] for each in answers(tmp_path)]
-        assert told == ["result 1", "result 2", "result 3"]
+        found = [each["result"]["contentItems"][0]["text"] for each in answers(tmp_path)]
+        assert found == ["result 1", "result 2", "result 3"]
 
     asyncio.run(main())
 
@@ -543,8 +543,8 @@ def test_retry_of_codexs_own_is_not_seen_unless_text_was_emitted(tmp_path: Path)
         quiet = app_server(tmp_path / "a", [[text("Hi.")]], {"retry": "untold"})
         async with running(quiet, tmp_path / "a") as upstream:
             assert text_of(await answer_of(upstream, request())) == "Hi."
-        told = app_server(tmp_path / "b", [[text("Hi.")]], {"retry": "told"})
-        async with running(told, tmp_path / "b") as upstream:
+        found = app_server(tmp_path / "b", [[text("Hi.")]], {"retry": "told"})
+        async with running(found, tmp_path / "b") as upstream:
             reply = await upstream.send(asked(request()))
             with pytest.raises(UpstreamError, match="begins it anew"):
                 await read_all(reply)

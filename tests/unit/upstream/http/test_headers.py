@@ -290,8 +290,8 @@ def test_across_dialects_only_the_upstreams_request_id_is_reported(door: Dialect
 
 
 def test_anthropics_request_id_is_reported_under_the_same_name() -> None:
-    told = response_headers_for("messages", "messages", {"request-id": "req_a"})
-    assert told == [(b"x-upstream-request-id", b"req_a")]
+    found = response_headers_for("messages", "messages", {"request-id": "req_a"})
+    assert found == [(b"x-upstream-request-id", b"req_a")]
     assert response_headers_for("messages", "messages", {}) == []
 
 

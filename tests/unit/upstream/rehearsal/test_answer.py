@@ -91,8 +91,8 @@ def test_media_is_mentioned() -> None:
 
 
 def test_long_words_are_shortened() -> None:
-    told = spoken(play(Request(turns=(says("x" * (MAX_QUOTE + 1)),))))
-    assert told == f"You said: {'x' * MAX_QUOTE}… ({MAX_QUOTE + 1} characters in all)"
+    output = spoken(play(Request(turns=(says("x" * (MAX_QUOTE + 1)),))))
+    assert output == f"You said: {'x' * MAX_QUOTE}… ({MAX_QUOTE + 1} characters in all)"
 
 
 def test_failed_result_is_emitted_as_failed() -> None:
@@ -224,8 +224,8 @@ def test_media_is_counted_and_named() -> None:
     picture = Media(kind="image", media_type="image/png", data="aGk=")
     assert situation(turn("user", picture, Text(text="see"))).media == 1
     opaque = Opaque(dialect="messages", type="x", raw=Raw(b"{}"))
-    told = text_of_result(Result(call_id="c", content=(Text(text="a"), picture, opaque)))
-    assert told == "a\n[image image/png]\n[something that is no text]"
+    output = text_of_result(Result(call_id="c", content=(Text(text="a"), picture, opaque)))
+    assert output == "a\n[image image/png]\n[something that is no text]"
     assert text_of_result(Result(call_id="c", content=(Media(kind="file"),))) == "[file]"
 
 

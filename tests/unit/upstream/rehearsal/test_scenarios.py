@@ -37,5 +37,5 @@ def test_unknown_scenario_is_not_found() -> None:
 def test_page_lists_every_scenario_with_what_it_does() -> None:
     lines = PAGE.read_text(encoding="utf-8").splitlines()
     listed = [line.strip("|").split("|") for line in lines if line.startswith("| `rehearsal")]
-    told = {cells[0].strip().strip("`"): cells[1].strip() for cells in listed}
-    assert told == dict(SCENARIOS)
+    texts = {cells[0].strip().strip("`"): cells[1].strip() for cells in listed}
+    assert texts == dict(SCENARIOS)

@@ -528,7 +528,7 @@ def test_thoughts_come_when_asked_for_and_are_sealed(dialect: Dialect, stream: b
 def test_thought_about_results_counts_them() -> None:
     data = with_results("messages", ("a", "b"), model="rehearsal-reasoning")
     outcome, _ = answer("messages", data)
-    assert thoughts(outcome)[0].summary == ("There are 2 results to tell of.",)
+    assert thoughts(outcome)[0].summary == ("There are 2 results to report.",)
 
 
 @pytest.mark.parametrize(
