@@ -1,6 +1,6 @@
 """uvicorn's WebSocket protocol, behind our HTTP protocol: limits, frames without ASGI, a shutdown that waits for responses.
 
-`websockets` reads the frames. Its own reading of the handshake allows fewer and shorter headers than
+`websockets` reads and writes the frames. Its own reading of the handshake allows fewer and shorter headers than
 `server.max_header_bytes`, and answers some mistakes with 400, on which Codex gives up instead of falling back to HTTP. So
 `protocol.GatewayProtocol` checks the request (`asks_for_websocket`) and passes on only what the handshake needs.
 
@@ -55,9 +55,6 @@ _LINGER = 5.0  # seconds for a client to answer our close
 _SLICE = 16 * 1024
 # Bytes per second of a message, as for the body of a POST.
 _LEAST_RATE = 1024
-# The header of a text frame that is not cut into fragments, by how its length is written (RFC 6455, section 5.2).
-_TEXT = 0x81
-_SHORT, _MEDIUM = 126, 1 << 16
 
 _NOTHING = memoryview(b"")
 _DEFAULTS = ServerSettings()
@@ -126,20 +123,6 @@ class _Writable:
     async def wait(self) -> None:
         if self._waiting is not None:
             await self._waiting.wait()
-
-
-def text_frames(texts: Collection[bytes]) -> bytes:
-    """Text frames of a server with these payloads: not masked, not compressed, not cut into fragments."""
-    pieces: list[bytes] = []
-    for text in texts:
-        size = len(text)
-        if size < _SHORT:
-            pieces += (b"%c%c" % (_TEXT, size), text)
-        elif size < _MEDIUM:
-            pieces += (b"\x81\x7e" + size.to_bytes(2, "big"), text)
-        else:
-            pieces += (b"\x81\x7f" + size.to_bytes(8, "big"), text)
-    return b"".join(pieces)
 
 
 class WebSocketProtocol(WebSocketsSansIOProtocol):
@@ -320,7 +303,9 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         """Send text frames, in one write. Nothing is sent to a client that has left: the session learns of it by ASGI."""
         if self.disconnected or self.close_sent or self.transport.is_closing():
             return None
-        self.transport.write(text_frames(frames))
+        for frame in frames:
+            self.conn.send_text(frame)
+        self.transport.write(b"".join(self.conn.data_to_send()))
         return None if self.writable.is_set() else self._drain
 
     async def _drain(self) -> None:
