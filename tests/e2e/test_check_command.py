@@ -293,7 +293,8 @@ def test_a_missing_extra_is_reported_with_the_remedy(bare: Path, command: tuple[
     done = run_bare(bare, *command)
     assert done.returncode == 2
     assert done.stderr.startswith(f"dragoman: dragoman {command[0]} needs ")
-    assert done.stderr.endswith(": pip install 'dragoman[server]'\n")
+    extra = "cli" if command[0] == "run" else "server"
+    assert done.stderr.endswith(f": pip install 'dragoman[{extra}]'\n")
 
 
 def test_the_other_commands_work_without_the_extra(bare: Path) -> None:

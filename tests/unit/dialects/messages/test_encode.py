@@ -70,7 +70,7 @@ STARTED = Started("msg_1", "claude")
 EVENT: TypeAdapter[Any] = TypeAdapter(BetaRawMessageStreamEvent)
 
 
-def part_events(number: int, part: Part, *deltas: Event) -> list[Event]:
+def of_part(number: int, part: Part, *deltas: Event) -> list[Event]:
     headers: dict[type[Part], Part] = {
         Text: Text(status="in_progress"),
         Refusal: Refusal(status="in_progress"),
@@ -90,8 +90,8 @@ def part_events(number: int, part: Part, *deltas: Event) -> list[Event]:
     return [PartStarted(number, header), *deltas, PartEnded(number, part)]
 
 
-def call_events(number: int, call: Call) -> list[Event]:
-    return part_events(number, call, *([InputDelta(number, call.input)] if call.input else []))
+def of_call(number: int, call: Call) -> list[Event]:
+    return of_part(number, call, *([InputDelta(number, call.input)] if call.input else []))
 
 
 def whole(*events: Event, reason: FinishReason = "stop") -> list[Event]:
@@ -126,9 +126,7 @@ def losses(events: list[Event]) -> dict[str, str]:
 
 
 def test_text_has_the_whole_skeleton() -> None:
-    stream = encode(
-        whole(*part_events(0, Text(text="Hello"), TextDelta(0, "Hel"), TextDelta(0, "lo")))
-    )
+    stream = encode(whole(*of_part(0, Text(text="Hello"), TextDelta(0, "Hel"), TextDelta(0, "lo"))))
     doors.check_own_messages(stream)
     assert data_of(stream) == [
         {
@@ -220,10 +218,10 @@ def test_blocks_are_dense_whatever_the_parts_numbers() -> None:
     # M012
     stream = encode(
         whole(
-            *part_events(0, Text()),
-            *call_events(1, Call(call_id="call_a", name="f", input="{}")),
-            *part_events(2, Reasoning()),
-            *part_events(3, Reasoning(summary=("hm",)), ReasoningDelta(3, "hm")),
+            *of_part(0, Text()),
+            *of_call(1, Call(call_id="call_a", name="f", input="{}")),
+            *of_part(2, Reasoning()),
+            *of_part(3, Reasoning(summary=("hm",)), ReasoningDelta(3, "hm")),
             reason="tool_calls",
         )
     )
@@ -241,7 +239,7 @@ def test_overlapping_calls_arrive_one_by_one() -> None:
         Call(call_id="a", name="f", input='{"x":1}'),
         Call(call_id="b", name="g", input="{}"),
     )
-    one, two = call_events(0, first), call_events(1, second)
+    one, two = of_call(0, first), of_call(1, second)
     stream = encode(whole(one[0], two[0], two[1], one[1], two[2], one[2], reason="tool_calls"))
     doors.check_own_messages(stream)
     message = accumulated(stream)
@@ -284,13 +282,13 @@ def test_model_and_id_are_the_clients() -> None:
 
 
 def test_line_separators_are_escaped() -> None:
-    stream = encode(whole(*part_events(0, Text(text="\u2028\u0085"), TextDelta(0, "\u2028\u0085"))))
+    stream = encode(whole(*of_part(0, Text(text="\u2028\u0085"), TextDelta(0, "\u2028\u0085"))))
     doors.check_own_messages(stream)
 
 
 def test_raw_values_never_break_a_line() -> None:
     raw = Raw(b'{"type": "fallback",\r\n "a": 1}')
-    stream = encode(whole(*part_events(0, Opaque(dialect="messages", type="fallback", raw=raw))))
+    stream = encode(whole(*of_part(0, Opaque(dialect="messages", type="fallback", raw=raw))))
     starts = [each for each in data_of(stream) if each["type"] == "content_block_start"]
     assert starts[0]["content_block"] == {"type": "fallback", "a": 1}
 
@@ -300,7 +298,7 @@ def test_raw_values_never_break_a_line() -> None:
 
 def test_call_opens_empty_and_its_input_follows() -> None:
     call = Call(call_id="call_a", name="f", input='{"x": 1.0}')
-    stream = encode(whole(*call_events(0, call), reason="tool_calls"))
+    stream = encode(whole(*of_call(0, call), reason="tool_calls"))
     doors.check_own_messages(stream)
     frames = data_of(stream)
     assert frames[1]["content_block"] == {
@@ -316,14 +314,14 @@ def test_call_opens_empty_and_its_input_follows() -> None:
 
 def test_empty_input_is_sent_as_an_object() -> None:
     for text in ("{}", ""):
-        stream = encode(whole(*call_events(0, Call(call_id="a", name="f", input=text))))
+        stream = encode(whole(*of_call(0, Call(call_id="a", name="f", input=text))))
         assert data_of(stream)[2]["delta"]["partial_json"] == "{}"
         assert data_of(stream)[-2]["delta"]["stop_reason"] == "tool_use"
 
 
 def test_foreign_ids_are_mapped_reversibly() -> None:
     # M019
-    stream = encode(whole(*call_events(0, Call(call_id="functions.f:0", name="f", input="{}"))))
+    stream = encode(whole(*of_call(0, Call(call_id="functions.f:0", name="f", input="{}"))))
     doors.check_own_messages(stream)
     assert data_of(stream)[1]["content_block"]["id"].startswith("dgm_")
 
@@ -332,7 +330,7 @@ def test_custom_input_is_wrapped_while_it_streams() -> None:
     text = 'say "hi"\n\\ \u2028'
     pieces = [InputDelta(0, piece) for piece in ('say "', 'hi"\n', "\\ \u2028")]
     call = Call(call_id="a", name="patch", kind="custom", input=text)
-    events = whole(*part_events(0, call, *pieces), reason="tool_calls")
+    events = whole(*of_part(0, call, *pieces), reason="tool_calls")
     stream = encode(events)
     doors.check_own_messages(stream)
     assert accumulated(stream)["content"][0]["input"] == {"input": text}
@@ -340,24 +338,24 @@ def test_custom_input_is_wrapped_while_it_streams() -> None:
 
 
 def test_empty_custom_input_is_wrapped_too() -> None:
-    stream = encode(whole(*part_events(0, Call(call_id="a", name="p", kind="custom"))))
+    stream = encode(whole(*of_part(0, Call(call_id="a", name="p", kind="custom"))))
     assert accumulated(stream)["content"][0]["input"] == {"input": ""}
 
 
 def test_namespace_is_joined_to_the_name() -> None:
-    events = whole(*call_events(0, Call(call_id="a", name="q", namespace="db", input="{}")))
+    events = whole(*of_call(0, Call(call_id="a", name="q", namespace="db", input="{}")))
     assert data_of(encode(events))[1]["content_block"]["name"] == "db__q"
     assert losses(events) == {"namespace": "carry"}
 
 
 def test_other_kinds_of_client_calls_are_tool_use() -> None:
-    events = whole(*call_events(0, Call(call_id="a", name="", kind="local_shell", input='{"a":1}')))
+    events = whole(*of_call(0, Call(call_id="a", name="", kind="local_shell", input='{"a":1}')))
     assert data_of(encode(events))[1]["content_block"]["name"] == "local_shell"
     assert losses(events) == {"call_kind": "carry"}
 
 
 def test_complete_call_with_input_that_is_no_object_is_carried_as_streamed() -> None:
-    events = whole(*call_events(0, Call(call_id="a", name="f", input="[1]")))
+    events = whole(*of_call(0, Call(call_id="a", name="f", input="[1]")))
     stream = encode(events)
     assert data_of(stream)[2]["delta"]["partial_json"] == "[1]"
     assert data_of(stream)[-2]["delta"]["stop_reason"] == "tool_use"
@@ -366,7 +364,7 @@ def test_complete_call_with_input_that_is_no_object_is_carried_as_streamed() -> 
 
 def test_complete_call_with_input_that_is_no_json_is_not_offered() -> None:
     # M061: SDKs read such text leniently and would run half a call
-    events = whole(*call_events(0, Call(call_id="a", name="f", input="{nope")))
+    events = whole(*of_call(0, Call(call_id="a", name="f", input="{nope")))
     stream = encode(events)
     doors.check_own_messages(stream)
     assert data_of(stream)[-1]["type"] == "error"
@@ -375,7 +373,7 @@ def test_complete_call_with_input_that_is_no_json_is_not_offered() -> None:
 
 def test_seal_on_a_call_is_a_loss() -> None:
     call = Call(call_id="a", name="f", input="{}", seals=(Seal("thought", "x"),))
-    events = whole(*part_events(0, call, InputDelta(0, "{}"), SealAdded(0, Seal("thought", "x"))))
+    events = whole(*of_part(0, call, InputDelta(0, "{}"), SealAdded(0, Seal("thought", "x"))))
     assert losses(events) == {"call_seal": "drop"}
 
 
@@ -386,7 +384,7 @@ def test_provider_calls_with_a_peer_are_server_tools() -> None:
     ]
     for kind, name in peers:
         call = Call(call_id="ws_1", name="x", kind=kind, executor="provider", input='{"q":1}')
-        stream = encode(whole(*call_events(0, call)))
+        stream = encode(whole(*of_call(0, call)))
         doors.check_own_messages(stream)
         assert data_of(stream)[1]["content_block"]["name"] == name
         assert data_of(stream)[-2]["delta"]["stop_reason"] == "end_turn"
@@ -401,7 +399,7 @@ def test_cut_provider_call_does_not_hold_the_stream() -> None:
         status="incomplete",
         input='{"q',
     )
-    stream = encode(whole(*call_events(0, call)))
+    stream = encode(whole(*of_call(0, call)))
     assert data_of(stream)[-1]["type"] == "message_stop"
 
 
@@ -429,7 +427,7 @@ def test_incomplete_provider_call_is_no_cut_call() -> None:
     call = Call(
         call_id="ws_1", name="", kind="web_search", executor="provider", status="failed", input="{}"
     )
-    stream = encode(whole(*call_events(0, call)))
+    stream = encode(whole(*of_call(0, call)))
     doors.check_own_messages(stream)
     assert data_of(stream)[-1]["type"] == "message_stop"
 
@@ -440,7 +438,7 @@ def test_mcp_calls_and_text_results_are_emitted() -> None:
     two = Result(
         call_id="m1", content=(Text(text="4"), Text(text="2")), kind="mcp", executor="provider"
     )
-    stream = encode(whole(*call_events(0, call), *part_events(1, one), *part_events(2, two)))
+    stream = encode(whole(*of_call(0, call), *of_part(1, one), *of_part(2, two)))
     blocks = accumulated(stream)["content"]
     assert blocks[0]["server_name"] == "db"
     assert blocks[1]["content"] == [{"type": "text", "text": "42", "citations": []}]
@@ -458,7 +456,7 @@ def test_mcp_calls_and_text_results_are_emitted() -> None:
     ],
 )
 def test_parts_without_a_block_are_declared_lost(part: Part, code: str) -> None:
-    events = whole(*part_events(0, part), *part_events(1, Text(text="a"), TextDelta(1, "a")))
+    events = whole(*of_part(0, part), *of_part(1, Text(text="a"), TextDelta(1, "a")))
     stream = encode(events)
     doors.check_own_messages(stream)
     assert len(accumulated(stream)["content"]) == 1
@@ -492,7 +490,7 @@ def test_seal_of_another_provider_rides_in_the_signature() -> None:
     seal = Seal("encrypted", "gAAA")
     value = Reasoning(summary=("a", "b"), seals=(seal,))
     events = whole(
-        *part_events(
+        *of_part(
             0,
             value,
             ReasoningDelta(0, "a"),
@@ -513,7 +511,7 @@ def test_seal_of_another_provider_rides_in_the_signature() -> None:
 
 def test_sealed_reasoning_without_text_is_redacted() -> None:
     seal = Seal("encrypted", "gAAA")
-    stream = encode(whole(*part_events(0, Reasoning(seals=(seal,)), SealAdded(0, seal))))
+    stream = encode(whole(*of_part(0, Reasoning(seals=(seal,)), SealAdded(0, seal))))
     doors.check_own_messages(stream)
     assert accumulated(stream)["content"][0]["type"] == "redacted_thinking"
     (part,) = outcome(stream).choices[0].parts
@@ -526,7 +524,7 @@ def test_own_seals_keep_their_form() -> None:
         (Seal("signature", "s"), "thinking"),
         (Seal("redacted", "r"), "redacted_thinking"),
     ):
-        stream = encode(whole(*part_events(0, Reasoning(seals=(seal,)), SealAdded(0, seal))))
+        stream = encode(whole(*of_part(0, Reasoning(seals=(seal,)), SealAdded(0, seal))))
         assert accumulated(stream)["content"][0]["type"] == kind
         (part,) = outcome(stream).choices[0].parts
         assert part == Reasoning(seals=(seal,))
@@ -537,11 +535,9 @@ def test_each_reasoning_segment_has_its_own_block() -> None:
     call = Call(call_id="a", name="f", input="{}")
     stream = encode(
         whole(
-            *part_events(
-                0, Reasoning(summary=("ab",)), ReasoningDelta(0, "a"), ReasoningDelta(0, "b")
-            ),
-            *call_events(1, call),
-            *part_events(2, Reasoning(content=("b",)), ReasoningDelta(2, "b", "content")),
+            *of_part(0, Reasoning(summary=("ab",)), ReasoningDelta(0, "a"), ReasoningDelta(0, "b")),
+            *of_call(1, call),
+            *of_part(2, Reasoning(content=("b",)), ReasoningDelta(2, "b", "content")),
             reason="tool_calls",
         )
     )
@@ -554,7 +550,7 @@ def test_each_reasoning_segment_has_its_own_block() -> None:
 def test_estimated_tokens_come_back_in_a_delta_of_their_own() -> None:
     fields = Raw(b'{"estimated_tokens":7}')
     noticed = Noticed("fields", "messages", "thinking_delta", fields, 0)
-    stream = encode(whole(*part_events(0, Reasoning(), noticed)))
+    stream = encode(whole(*of_part(0, Reasoning(), noticed)))
     delta = {"type": "thinking_delta", "thinking": "", "estimated_tokens": 7}
     assert [each.get("delta") for each in data_of(stream)][2] == delta
 
@@ -562,7 +558,7 @@ def test_estimated_tokens_come_back_in_a_delta_of_their_own() -> None:
 def test_seal_on_a_block_that_was_opened_without_text_is_its_signature() -> None:
     noticed = Noticed("fields", "messages", "thinking_delta", Raw(b"{}"), 0)
     seal = Seal("redacted", "r")
-    stream = encode(whole(*part_events(0, Reasoning(seals=(seal,)), noticed, SealAdded(0, seal))))
+    stream = encode(whole(*of_part(0, Reasoning(seals=(seal,)), noticed, SealAdded(0, seal))))
     (part,) = outcome(stream).choices[0].parts
     assert part == Reasoning(seals=(seal,))
 
@@ -571,7 +567,7 @@ def test_seal_on_a_block_that_was_opened_without_text_is_its_signature() -> None
 
 
 def test_refusal_is_text_and_the_reason_says_so() -> None:
-    stream = encode(whole(*part_events(0, Refusal(text="no"), TextDelta(0, "no"))))
+    stream = encode(whole(*of_part(0, Refusal(text="no"), TextDelta(0, "no"))))
     doors.check_own_messages(stream)
     message = accumulated(stream)
     assert message["content"][0]["text"] == "no"
@@ -579,10 +575,10 @@ def test_refusal_is_text_and_the_reason_says_so() -> None:
 
 
 def test_refusal_beside_another_ending_is_a_loss() -> None:
-    events = whole(*part_events(0, Refusal(text="no"), TextDelta(0, "no")), reason="length")
+    events = whole(*of_part(0, Refusal(text="no"), TextDelta(0, "no")), reason="length")
     assert data_of(encode(events))[-2]["delta"]["stop_reason"] == "max_tokens"
     assert losses(events) == {"refusal": "carry"}
-    events = whole(*part_events(0, Refusal(text="no"), TextDelta(0, "no")), reason="refusal")
+    events = whole(*of_part(0, Refusal(text="no"), TextDelta(0, "no")), reason="refusal")
     assert losses(events) == {}
 
 
@@ -594,7 +590,7 @@ def test_web_citations_of_others_become_web_citations() -> None:
         TextDelta(0, "a"),
         *(AnnotationAdded(0, each) for each in (mine, other, lost)),
     ]
-    events = whole(*part_events(0, Text(text="a"), *deltas))
+    events = whole(*of_part(0, Text(text="a"), *deltas))
     citations = [
         each["delta"]["citation"]
         for each in data_of(encode(events))
@@ -615,7 +611,7 @@ def test_web_citations_of_others_become_web_citations() -> None:
 
 def test_logprobs_are_a_loss() -> None:
     deltas = [TextDelta(0, "a", Raw(b"[]")), TextDelta(0, "", Raw(b"[]")), TextDelta(0, "b")]
-    events = whole(*part_events(0, Text(text="ab"), *deltas))
+    events = whole(*of_part(0, Text(text="ab"), *deltas))
     assert accumulated(encode(events))["content"][0]["text"] == "ab"
     assert losses(events) == {"logprobs": "drop"}
 
@@ -678,7 +674,7 @@ def test_usage_takes_cached_tokens_out_of_the_input() -> None:
 def test_usage_after_the_start_stands_in_the_end() -> None:
     events: list[Event] = [
         STARTED,
-        *part_events(0, Text(text="a"), TextDelta(0, "a")),
+        *of_part(0, Text(text="a"), TextDelta(0, "a")),
         UsageReported(Usage(input=100, cached=80)),
         Finished("stop"),
         UsageReported(Usage(output=7)),
@@ -691,7 +687,7 @@ def test_usage_after_the_start_stands_in_the_end() -> None:
 def test_limits_and_progress_of_a_tool_are_losses() -> None:
     events = whole(
         LimitsReported(Limits()),
-        *part_events(0, Text(text="a"), TextDelta(0, "a"), Progress("searching", 0)),
+        *of_part(0, Text(text="a"), TextDelta(0, "a"), Progress("searching", 0)),
     )
     assert losses(events) == {"limits": "drop", "progress": "drop"}
 
@@ -701,7 +697,7 @@ def test_progress_of_the_answer_as_a_whole_is_no_loss() -> None:
 
 
 def test_a_refusal_in_an_answer_that_ended_otherwise_is_a_loss() -> None:
-    refusal = part_events(0, Refusal(text="no"), TextDelta(0, "no"))
+    refusal = of_part(0, Refusal(text="no"), TextDelta(0, "no"))
     assert losses(whole(*refusal)) == {}
     assert losses(whole(*refusal, reason="length")) == {"refusal": "carry"}
 
@@ -709,7 +705,7 @@ def test_a_refusal_in_an_answer_that_ended_otherwise_is_a_loss() -> None:
 def test_the_place_of_another_vendors_citation_is_a_loss() -> None:
     citation = Annotation("responses", Raw(b"{}"), url="https://a", title="A", start=1, end=2)
     value = Text(text="a", annotations=(citation,))
-    cited = part_events(0, value, TextDelta(0, "a"), AnnotationAdded(0, citation))
+    cited = of_part(0, value, TextDelta(0, "a"), AnnotationAdded(0, citation))
     assert losses(whole(*cited)) == {"citation": "drop"}
 
 
@@ -722,12 +718,12 @@ def test_that_a_providers_call_failed_is_a_loss() -> None:
         input="{}",
         status="failed",
     )
-    assert losses(whole(*part_events(0, call, InputDelta(0, "{}")))) == {"call_status": "drop"}
+    assert losses(whole(*of_part(0, call, InputDelta(0, "{}")))) == {"call_status": "drop"}
 
 
 def test_what_a_shown_tool_prints_is_a_loss() -> None:
     call = Call(call_id="a", name="web_search", kind="web_search", executor="provider", input="{}")
-    assert losses(whole(*part_events(0, call, InputDelta(0, "{}"), OutputDelta(0, "x")))) == {
+    assert losses(whole(*of_part(0, call, InputDelta(0, "{}"), OutputDelta(0, "x")))) == {
         "provider_output": "drop"
     }
 
@@ -764,9 +760,7 @@ def test_reasons_have_their_words(reason: FinishReason, native: str, is_loss: bo
 def test_text_then_call_ends_in_tool_use() -> None:
     # M070
     call = Call(call_id="a", name="f", input="{}")
-    events = whole(
-        *part_events(0, Text(text="Looking."), TextDelta(0, "Looking.")), *call_events(1, call)
-    )
+    events = whole(*of_part(0, Text(text="Looking."), TextDelta(0, "Looking.")), *of_call(1, call))
     assert data_of(encode(events))[-2]["delta"]["stop_reason"] == "tool_use"
 
 
@@ -789,7 +783,7 @@ def test_unknown_frames_are_only_passed_on_in_their_own_dialect() -> None:
         Noticed("unknown", "messages", "", raw),
         Noticed("fields", "messages", "content_block_delta", raw),
         Noticed("fields", "messages", "message_stop", Raw(b'{"metrics":1}')),
-        *part_events(
+        *of_part(
             0,
             Text(text="a"),
             TextDelta(0, "a"),
