@@ -85,6 +85,7 @@ def held_after_each_call(
     wire: Callable[[int], Iterator[Json]], take: Callable[[Json], object]
 ) -> Iterator[tuple[int, int]]:
     gc.collect()
+    gc.freeze()  # what was there before, thousands of tests, need not be searched again after each call
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]
@@ -94,6 +95,7 @@ def held_after_each_call(
             yield number + 1, tracemalloc.get_traced_memory()[0] - before
     finally:
         tracemalloc.stop()
+        gc.unfreeze()
 
 
 @pytest.mark.parametrize("dialect", WIRES)
