@@ -4,7 +4,7 @@
 SHELL := bash
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help serve run venv test test-clients conformance check coverage fuzz laws bench bench-core bench-peers bench-store bench-stored crash house examples lock clean
+.PHONY: help serve run venv test test-clients test-page conformance check coverage fuzz laws bench bench-core bench-peers bench-store bench-stored crash house docs release image examples lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,6 +26,9 @@ test: ## run every test
 test-clients: ## tool round trips of real clients (Codex, Claude Code, OpenCode, SDKs, frameworks) through the gateway (npm)
 	@scripts/test-clients
 
+test-page: ## the inspector's page in Chromium (apt-get, npm): both wires, hostile contents, keyboard, export
+	@scripts/test-page
+
 conformance: ## the public conformance suites for MCP clients and for the endpoints of language models (npm)
 	@scripts/conformance
 
@@ -44,7 +47,7 @@ laws: ## run the laws on ten times the examples of `make test` (ROUNDS=10)
 bench: ## CPU and memory of the gateway beside nginx, in one run
 	@scripts/bench
 
-bench-peers: ## the same with LiteLLM and Portkey, installed in environments of their own
+bench-peers: ## the same with LiteLLM, Portkey and claude-code-router, installed in environments of their own
 	@scripts/bench-peers
 
 bench-core: ## microseconds per event of every pair of dialects, beside a baseline
@@ -66,6 +69,15 @@ crash: ## kill and stop gateways on one SQLite file under load (ROUNDS=200); not
 house: ## how large the code is, and how much of it hides: lines, files, modules with one importer
 	@scripts/house
 
+docs: ## build the documentation site into build/docs/site; `scripts/docs serve` also serves it
+	@scripts/docs
+
+release: ## build wheel, sdist, their hashes and a list of what the image contains (SBOM), and try them
+	@scripts/release
+
+image: ## build and try the container image; check the files for Compose, systemd and Kubernetes
+	@scripts/image
+
 examples: ## run every file in examples/
 	@scripts/examples
 
@@ -73,5 +85,5 @@ lock: ## pin the newest versions that pyproject.toml allows
 	@scripts/lock
 
 clean: ## remove .venv, caches, build results and the peers of the bench
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage .coverage.* htmlcov build dist .peers
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage .coverage.* htmlcov build dist .peers browser/.venv browser/node_modules
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -212,6 +212,10 @@ class Bench:
             found.append(Contestant(label=_NGINX, door="chat", service=service))
         gateway = self._keep(targets.start_gateway(self._home, self.mock.port))
         found += [targets.gateway_contestant(gateway, pair) for pair in pairs]
+        # In all other rows nobody captures; this one has the cost of the inspector's capture.
+        capturing = self._keep(targets.start_gateway(self._home, self.mock.port, None, "--inspect"))
+        first = targets.gateway_contestant(capturing, pairs[0])
+        found.append(structs.replace(first, label=f"{first.label}, captured"))
         return found
 
     def peers(self) -> dict[str, Contestant]:

@@ -25,6 +25,11 @@ _PORTKEY: dict[str, object] = {
     # With 1.14 every streamed answer is a 500, "TypeError: immutable" (Portkey-AI/gateway issue 1389).
     "overrides": {"@hono/node-server": "1.13.8"},
 }
+# From 3.0 on it needs packages that not every registry has.
+_ROUTER: dict[str, object] = {
+    "private": True,
+    "dependencies": {"@musistudio/claude-code-router": "2.0.0"},
+}
 _INSTALL_SECONDS = 1200
 _KEY = "sk-bench-0123456789abcdef"
 _PACED = "mock-p10-x200"
@@ -35,6 +40,7 @@ def start_peers(home: Path, mock: int) -> dict[str, Contestant]:
     starts: Mapping[str, Callable[[Path, int], Contestant]] = {
         "Portkey": _portkey,
         "LiteLLM": _litellm,
+        "claude-code-router": _claude_code_router,
     }
     started: dict[str, Contestant] = {}
     for name, start in starts.items():
@@ -65,13 +71,18 @@ def _install(done: Path, *commands: list[str]) -> None:
     done.touch()
 
 
-def _portkey(home: Path, mock: int) -> Contestant:
-    """Chat to Chat: it does not translate between the OpenAI dialects. Request headers name its upstream."""
-    folder = _HOME / "portkey"
+def _install_npm(name: str, package: dict[str, object]) -> Path:
+    folder = _HOME / name
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "package.json").write_bytes(msgspec.json.encode(_PORTKEY))
+    (folder / "package.json").write_bytes(msgspec.json.encode(package))
     quiet = ("--no-audit", "--no-fund", "--loglevel=error")
     _install(folder / ".done", ["npm", "install", "--prefix", str(folder), *quiet])
+    return folder
+
+
+def _portkey(home: Path, mock: int) -> Contestant:
+    """Chat to Chat: it does not translate between the OpenAI dialects. Request headers name its upstream."""
+    folder = _install_npm("portkey", _PORTKEY)
     port = free_port()
     program = folder / "node_modules/@portkey-ai/gateway/build/start-server.js"
     command = ["node", str(program), f"--port={port}", "--headless"]
@@ -133,4 +144,44 @@ def _litellm(home: Path, mock: int) -> Contestant:
         headers=(f"authorization: Bearer {_KEY}",),
         share=0.03,
         paced_streams=3,
+    )
+
+
+def _claude_code_router(home: Path, mock: int) -> Contestant:
+    """Messages to Chat, the only pair it has. It reads its configuration from the home folder; a model is `provider,name`."""
+    folder = _install_npm("claude-code-router", _ROUTER)
+    port = free_port()
+    provider = {
+        "name": "mock",
+        "api_base_url": f"http://127.0.0.1:{mock}/v1/chat/completions",
+        "api_key": "sk-upstream",
+        "models": ["mock", _PACED],
+    }
+    config: dict[str, object] = {
+        "HOST": "127.0.0.1",
+        "PORT": port,
+        "APIKEY": _KEY,
+        "LOG": False,
+        "NON_INTERACTIVE_MODE": True,
+        "Providers": [provider],
+        "Router": {"default": "mock,mock"},
+    }
+    file = home / "router" / ".claude-code-router" / "config.json"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(msgspec.json.encode(config))
+    program = folder / "node_modules/@musistudio/claude-code-router/dist/cli.js"
+    environment = {"HOME": str(home / "router"), "NODE_ENV": "production"}
+    service = Service(
+        ["node", str(program), "start"], port, home / "router.log", environment=environment
+    )
+    service.wait_ready()
+    return Contestant(
+        label="claude-code-router 2.0.0 messages → chat",
+        door="messages",
+        upstream="chat",
+        service=service,
+        model="mock,mock",
+        headers=(f"x-api-key: {_KEY}", "anthropic-version: 2023-06-01"),
+        share=0.1,
+        paced_streams=8,
     )

@@ -38,6 +38,7 @@ BARS = Bars(
     peers={
         "Portkey": {"flood": 6.0, "paced": 2.0, "small": 8.0},
         "LiteLLM": {"flood": 100.0, "paced": 8.0, "small": 50.0},
+        "claude-code-router": {"flood": 4.0, "paced": 2.0, "small": 4.0},
     },
 )
 

@@ -170,11 +170,11 @@ def write_config(home: Path, mock: int, store: Path | None = None) -> Path:
     return config
 
 
-def start_gateway(home: Path, mock: int, store: Path | None = None) -> Service:
+def start_gateway(home: Path, mock: int, store: Path | None = None, *options: str) -> Service:
     port = free_port()
     config = write_config(home, mock, store)
     command = [sys.executable, "-m", "dragoman", "serve"]
-    command += ["--config", str(config), "--port", str(port)]
+    command += ["--config", str(config), "--port", str(port), *options]
     service = Service(command, port, home / "gateway.log")
     service.wait_ready()
     return service

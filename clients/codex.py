@@ -181,6 +181,11 @@ class CodexSession:
         started = self._request("turn/start", {"threadId": self._thread, "input": [text]})
         self._turn = started["turn"]["id"]
 
+    def compact(self) -> dict[str, Any]:
+        """Compact the thread, as `/compact` does. Returns how it ended."""
+        self._request("thread/compact/start", {"threadId": self._thread})
+        return self.end()
+
     def wait_for(self, method: str) -> dict[str, Any]:
         """The next notification of this kind."""
         while (heard := self._next()).get("method") != method:

@@ -22,6 +22,7 @@ STOP_SECONDS = 15.0
 CONFIG = """
 [server]
 shutdown_grace = 1.0
+{server}
 
 [retry]
 attempts = 2
@@ -43,23 +44,25 @@ upstream = "{dialect}"
 
 
 @contextmanager
-def serve_gateway(folder: Path, upstream_url: str | None = None) -> Generator[str]:
+def serve_gateway(
+    folder: Path, upstream_url: str | None = None, server: str = ""
+) -> Generator[str]:
     """Yield the address of a gateway in front of that server, which speaks all dialects; without a server, unconfigured.
 
-    It runs in the folder, which gets its configuration and its log.
+    It runs in the folder, which gets its configuration and its log. `server`: more of its section `[server]`.
     """
     options: list[str] = []
     if upstream_url is not None:
         upstreams = "".join(UPSTREAM.format(dialect=name, url=upstream_url) for name in DIALECTS)
-        options = configured(folder, upstreams)
+        options = configured(folder, upstreams, server)
     with run_gateway(folder, options) as (url, _):
         yield url
 
 
-def configured(folder: Path, upstreams: str) -> list[str]:
-    """The options for a gateway with these upstreams, in TOML."""
+def configured(folder: Path, upstreams: str, server: str = "") -> list[str]:
+    """The options for a gateway with these upstreams, in TOML. `server`: more of its section `[server]`."""
     config = folder / "upstreams.toml"
-    config.write_text(CONFIG.format(upstreams=upstreams), encoding="utf-8")
+    config.write_text(CONFIG.format(upstreams=upstreams, server=server), encoding="utf-8")
     return ["--config", str(config)]
 
 

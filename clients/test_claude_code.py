@@ -141,8 +141,12 @@ def test_tool_of_an_mcp_server_is_called(stack: Stack, tmp_path: Path) -> None:
     assert run.text == "Results: | echo: marker-77 é"
 
 
-def test_deferred_tool_is_searched_for_and_called(gateway: Stack, tmp_path: Path) -> None:
-    claude = ClaudeCode(tmp_path, gateway.url, ENABLE_TOOL_SEARCH="true")
+@pytest.mark.parametrize("when", ["true", "auto:1"])
+def test_deferred_tool_is_searched_for_and_called(
+    gateway: Stack, tmp_path: Path, when: str
+) -> None:
+    """`auto:1`: if the tools take more than one percent of the context, by the gateway's count."""
+    claude = ClaudeCode(tmp_path, gateway.url, ENABLE_TOOL_SEARCH=when)
     query = {"query": "select:mcp__probe__echo_text", "max_results": 5}
     search = Call("ToolSearch", json.dumps(query))
     gateway.model.play(Script((ModelTurn(calls=(search,)), ModelTurn(calls=(MCP_CALL,)))))
@@ -182,6 +186,28 @@ def test_next_turn_of_a_session_has_the_whole_history(gateway: Stack, tmp_path: 
     (heard,) = gateway.model.heard
     assert [call.id for call in heard.conversation.calls] == gateway.model.call_ids(heard.dialect)
     assert run.text == "Results: | marker-77 | marker-78", report
+
+
+def test_session_is_compacted_and_goes_on(gateway: Stack, tmp_path: Path) -> None:
+    """It asks for the summary by an ordinary message, with all tools."""
+    claude, model = ClaudeCode(tmp_path, gateway.url), gateway.model
+    model.play(Script(tuple([ModelTurn(calls=(ECHO,)) for _ in range(4)])))
+    claude.run(
+        name(gateway), "run it", "--max-turns", "3"
+    )  # a turn that has ended is not compacted
+    model.play(Script(closing="The hull is done."))
+    compacted = claude.run(name(gateway), "/compact", "--continue")
+    report = describe(compacted, model)
+    assert (compacted.code, compacted.is_error, model.objections) == (0, False, []), report
+    assert model.heard, (report, compacted.text)
+    assert "marker-77" in model.heard[0].text(), report
+    model.play(Script(closing="The mast is done."))
+    run = claude.run(name(gateway), "and then?", "--continue")
+    report = describe(run, model)
+    assert (run.text, model.objections) == ("The mast is done.", []), report
+    (heard,) = model.heard
+    assert "The hull is done." in heard.text(), report
+    assert heard.conversation.calls == [], report
 
 
 @pytest.mark.parametrize("how", ["error", "cut", "end"])

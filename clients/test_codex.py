@@ -240,6 +240,30 @@ def test_session_over_a_websocket_goes_on_after_the_gateway_was_restarted(
     assert model.objections == []
 
 
+@pytest.mark.parametrize(
+    ("server", "connections"),
+    [
+        ("websocket = false", {1}),  # 426: HTTP for the rest of the session
+        ("websocket_memory = 1", {3, 4, 5}),  # each continuation is unknown: reconnects
+        ("websocket_max_age = 0.5", {2, 3, 4, 5, 6}),
+    ],
+    ids=["switched off", "forgetful", "short-lived"],
+)
+def test_session_over_a_websocket_does_not_notice_the_limits_of_the_gateway(
+    model_server: tuple[Model, str], tmp_path: Path, server: str, connections: set[int]
+) -> None:
+    model, url = model_server
+    model.play(Script((ModelTurn("Ah.", (ECHO,)),)))
+    with serve_gateway(tmp_path, url, server) as gateway, tcp_proxy(gateway) as proxy:
+        codex = Codex(tmp_path / "codex", proxy.url, websockets=True, retries=3)
+        with codex.session("to-chat-gpt-5.5") as session:
+            for text in ("turn 0", "turn 1"):
+                assert "marker-77" in quoted(session.ask(text), session)
+        assert proxy.websockets in connections
+    assert model.objections == []
+    assert "turn 0" in model.heard[-1].text()
+
+
 def test_thinking_does_not_disturb_the_calls(gateway: Stack, tmp_path: Path) -> None:
     turns = (
         ModelTurn("Ah.", (ECHO,), thinking="I shall run it."),
@@ -282,6 +306,50 @@ def test_session_that_is_too_long_is_compacted_and_goes_on(gateway: Stack, tmp_p
         < after.index("The hull is done.")
         < after.index("build the mast")
     )
+    assert second.text == "The hull is done."
+
+
+@pytest.mark.parametrize("websockets", [False, True], ids=["http", "websocket"])
+def test_session_is_compacted_between_two_turns_and_goes_on(
+    gateway: Stack, tmp_path: Path, websockets: bool
+) -> None:
+    """The trigger has all tools, and over a WebSocket it follows the last response by its id."""
+    model = gateway.model
+    codex = Codex(tmp_path, gateway.url, provider="OpenAI", websockets=websockets)
+    with codex.session(name(gateway, "gpt-5.5")) as session:
+        model.play(Script((ModelTurn("Ah.", (ECHO,)),), closing="The hull is done."))
+        assert "marker-77" in quoted(session.ask("build a boat"), session)
+        model.play(Script(closing="The mast remains."))
+        compacted = session.compact()
+        assert (compacted["status"], compacted["error"]) == ("completed", None), session.heard
+        (asked,) = [heard.text() for heard in model.heard]
+        assert "marker-77" in asked
+        assert "Write a summary of everything above" in asked
+        for prompt in ("build the mast", "set the sails"):
+            model.play(Script(closing="All is done."))
+            assert quoted(session.ask(prompt), session) == "All is done."
+            (after,) = model.heard
+            assert "Summary of the conversation so far" in after.text()
+            assert "The mast remains." in after.text()
+            assert after.conversation.calls == []
+        assert model.objections == [], session.heard
+
+
+def test_session_of_another_provider_is_compacted_by_codex_itself(
+    gateway: Stack, tmp_path: Path
+) -> None:
+    """An ordinary request with an empty list of tools, whose answer is the summary."""
+    model, kind = gateway.model, name(gateway, "gpt-5.5")
+    codex = Codex(tmp_path, gateway.url)
+    model.play(Script(closing="The hull is done."))
+    codex.run(kind, "build a boat")
+    second = codex.resume(kind, "build the mast", "-c", "model_auto_compact_token_limit=1")
+    report = describe(second, model)
+    assert (second.code, second.errors, model.objections) == (0, [], []), report
+    _, asked, after = model.heard
+    assert "CONTEXT CHECKPOINT COMPACTION" in asked.text(), report
+    assert asked.conversation.tools == [], report
+    assert "Another language model started to solve this problem" in after.text(), report
     assert second.text == "The hull is done."
 
 

@@ -38,22 +38,42 @@ def test_codex_rehearses(url: str, tmp_path: Path, model: str) -> None:
     assert "returned:" in run.text
 
 
-def test_codex_lists_the_files_and_is_greeted(url: str, tmp_path: Path) -> None:
+README = "# Pomodoro\n\nA small timer.\n"
+
+
+def test_codex_does_what_people_try_first(url: str, tmp_path: Path) -> None:
     codex = Codex(tmp_path, url)
-    listed = codex.run("rehearsal", "list the files here")
-    assert (listed.code, listed.errors) == (0, []), listed
-    assert "exec_command returned:" in listed.text
-    assert "rehearsal" in codex.run("rehearsal", "hello").text
+    (codex.work / "README.md").write_text(README, encoding="utf-8")
+    for prompt, shown in (
+        ("list the files here", "README.md"),
+        ("read README.md", "A small timer."),
+        ("what does this project do?", "A small timer."),
+        ("hello", "list the files here"),
+    ):
+        run = codex.run("rehearsal", prompt)
+        assert (run.code, run.errors) == (0, []), run
+        assert shown in run.text
+        assert "rehearsal" in run.text
+        assert "Wall time" not in run.text
 
 
-def test_claude_code_reads_a_file_and_is_greeted(url: str, tmp_path: Path) -> None:
+def test_claude_code_does_what_people_try_first(url: str, tmp_path: Path) -> None:
     claude = ClaudeCode(tmp_path, url)
-    read = claude.run("claude-sonnet-4-5", "read notes.txt")
-    assert (read.code, read.is_error) == (0, False), read
-    assert [call["name"] for call in read.blocks("tool_use")] == ["Read"]
-    greeted = claude.run("claude-sonnet-4-5", "hello")
-    assert greeted.blocks("tool_use") == []
-    assert "rehearsal" in greeted.text
+    (claude.work / "README.md").write_text(README, encoding="utf-8")
+    for prompt, tools, shown in (
+        ("list the files here", ["Bash"], "README.md"),
+        ("read README.md", ["Read"], "A small timer."),
+        ("what does this project do?", ["Read"], "A small timer."),
+        ("create a file hello.txt with hi there", ["Read", "Write"], "hello.txt"),
+        ("create a file hello.txt with something else", ["Read"], "only new files"),
+        ("hello", [], "list the files here"),
+    ):
+        run = claude.run("claude-sonnet-4-5", prompt)
+        assert (run.code, run.is_error) == (0, False), run
+        assert [call["name"] for call in run.blocks("tool_use")] == tools
+        assert shown in run.text
+        assert "rehearsal" in run.text
+    assert (claude.work / "hello.txt").read_text(encoding="utf-8") == "hi there\n"
 
 
 def test_claude_code_rehearses(url: str, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The pages that list something list all of it, and say of it what the code says."""
 
+import ast
 import re
 import runpy
 import tomllib
@@ -52,7 +53,7 @@ def test_every_command_of_the_readme_exists() -> None:
     assert targets
     assert [name for name in targets if not re.search(rf"^{name}:", makefile, re.MULTILINE)] == []
     commands = re.findall(r"^\.venv/bin/dragoman (.+?)(?:  .*)?$", blocks, re.MULTILINE)
-    assert [line.split()[0] for line in commands] == ["connect", "launch", "init"]
+    assert [line.split()[0] for line in commands] == ["connect", "launch", "init", "certify"]
     assert main(commands[0].split()) == 0
     for line in commands[1:]:
         with pytest.raises(SystemExit, match=r"^0$"):
@@ -159,3 +160,57 @@ def test_the_glossary_is_short_and_its_words_are_used_where_it_says() -> None:
         if word.split()[0] not in (PACKAGE / name).read_text(encoding="utf-8").lower()
     ]
     assert missing == []
+
+
+def source_strings() -> list[str]:
+    """The texts in the code, with `…` where a value is put in."""
+    found: list[str] = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            match node:
+                case ast.JoinedStr(values=values):
+                    pieces = [
+                        str(value.value) if isinstance(value, ast.Constant) else "…"
+                        for value in values
+                    ]
+                    found.append("".join(pieces))
+                case ast.Constant(value=str() as text):
+                    found.append(text)
+                case _:
+                    pass
+    return found
+
+
+def test_every_message_of_the_troubleshooting_page_is_in_the_code() -> None:
+    text = (DOCS / "troubleshooting.md").read_text(encoding="utf-8")
+    tables = re.findall(r"^\| message \|.*?\n\n", text, re.MULTILINE | re.DOTALL)
+    messages = re.findall(r"^\| `(.+?)` \|", "".join(tables), re.MULTILINE)
+    assert len(messages) > 30
+    strings = source_strings()
+    assert [each for each in messages if not any(each in string for string in strings)] == []
+
+
+def test_upgrade_notes_name_everything_that_is_incompatible() -> None:
+    changelog = (PROJECT / "CHANGELOG.md").read_text(encoding="utf-8")
+    [entries] = re.findall(
+        r"^## Unreleased\n\n### Incompatible\n(.*?)^### ", changelog, re.MULTILINE | re.DOTALL
+    )
+    notes = (DOCS / "upgrading.md").read_text(encoding="utf-8")
+    assert [word for word in re.findall(r"`([^`]+)`", entries) if word not in notes] == []
+
+
+def test_drawn_diagrams_show_what_their_source_says() -> None:
+    sources = sorted(DOCS.rglob("*.dot"))
+    assert len(sources) > 2
+    for source in sources:
+        drawn = "".join(ET.parse(source.with_suffix(".svg")).getroot().itertext())
+        labels = re.findall(r'label="([^"]*)"', source.read_text(encoding="utf-8"))
+        lines = [line for label in labels for line in label.split(r"\n")]
+        assert [line for line in lines if line not in drawn] == [], f"draw {source.name} again"
+
+
+def test_figures_of_the_comparison_are_those_of_the_readme() -> None:
+    comparison = (DOCS / "comparison.md").read_text(encoding="utf-8")
+    for peer in ("Portkey", "LiteLLM"):
+        row = rf"^\| {peer}.*\|$"
+        assert re.findall(row, comparison, re.MULTILINE) == re.findall(row, readme(), re.MULTILINE)

@@ -11,6 +11,7 @@ import ast
 import doctest
 import importlib
 import inspect
+import runpy
 import subprocess
 import sys
 from collections.abc import Callable
@@ -115,6 +116,7 @@ def test_public_names_are_the_recorded_ones() -> None:
 
 @pytest.mark.parametrize("name", exported(dragoman))
 def test_public_name_has_a_docstring(name: str) -> None:
+    """`make docs` demands it of the other public modules too."""
     value: object = getattr(dragoman, name)
     if inspect.isclass(value) or inspect.isfunction(value):
         own = vars(value).get("__doc__") if inspect.isclass(value) else value.__doc__
@@ -123,6 +125,12 @@ def test_public_name_has_a_docstring(name: str) -> None:
         assert name in assigned_docstrings(), (
             f"no string below the assignment of {name} says what it is"
         )
+
+
+def test_documentation_site_has_a_page_for_every_public_module() -> None:
+    pages = runpy.run_path(str(ROOT.parents[1] / "scripts" / "docs_pages.py"))
+    modules = [f"dragoman.{name}".rstrip(".") for name in PUBLIC_MODULES]
+    assert sorted(pages["api_modules"]()) == sorted(modules)
 
 
 def callables() -> list[str]:
@@ -198,6 +206,31 @@ WRONG: dict[str, tuple[Callable[..., object], tuple[object, ...], str]] = {
         dragoman.make_decoder("chat").feed,
         (7,),
         "expected a piece of a stream as bytes, got int",
+    ),
+    "text as a frame": (
+        dragoman.FrameParser().feed,
+        ("data: {}",),
+        "expected a piece of a stream as bytes, got str",
+    ),
+    "tools as the context of a decoder": (
+        dragoman.make_decoder,
+        ("chat", ["weather"]),
+        "expected a DecodeContext, got list",
+    ),
+    "a name as the context of an encoder": (
+        dragoman.make_encoder,
+        ("chat", "a-model"),
+        "expected an EncodeContext, got str",
+    ),
+    "a dialect as the context of an aggregator": (
+        dragoman.ToolCallAggregator,
+        ("chat",),
+        "expected a DecodeContext, got str",
+    ),
+    "a mapping as a call": (
+        dragoman.judge,
+        ({"name": "weather"},),
+        "expected a Call, got dict",
     ),
     "bytes as text": (
         dragoman.scan_text,

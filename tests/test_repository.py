@@ -6,7 +6,7 @@ Forbidden words have one letter in brackets here, so that this file does not fin
 import json
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -123,38 +123,50 @@ def test_what_must_not_be_there_would_be_found(pattern: re.Pattern[str], text: s
     assert pattern.search(text.format(""))
 
 
-@pytest.mark.parametrize("lock", ["dev.txt", "serve.txt"])
+@pytest.mark.parametrize(
+    "lock",
+    [
+        *(f"requirements/{name}.txt" for name in ("dev", "serve", "image", "release", "docs")),
+        "browser/requirements.txt",
+    ],
+)
 def test_pins_are_names_versions_and_hashes_only(lock: str) -> None:
     pin = re.compile(
         r"#.*|[a-z0-9-]+==[0-9][0-9a-z.]*( ;.*)? \\|    --hash=sha256:[0-9a-f]{64}( \\)?|    #.*"
     )
-    lines = (PROJECT / "requirements" / lock).read_text(encoding="utf-8").splitlines()
+    lines = (PROJECT / lock).read_text(encoding="utf-8").splitlines()
     assert [line for line in lines if not pin.fullmatch(line)] == []
     packages = [line for line in lines if "==" in line and not line.startswith((" ", "#"))]
     assert packages
     assert sum(line.startswith("    --hash") for line in lines) >= len(packages)
 
 
-def test_npm_pins_have_integrity_and_no_address() -> None:
-    lock = json.loads(
-        (PROJECT / "requirements/pyright/package-lock.json").read_text(encoding="utf-8")
-    )
+@pytest.mark.parametrize(
+    ("folder", "package"), [("requirements/pyright", "pyright"), ("browser", "axe-core")]
+)
+def test_npm_pins_have_integrity_and_no_address(folder: str, package: str) -> None:
+    lock = json.loads((PROJECT / folder / "package-lock.json").read_text(encoding="utf-8"))
     packages = {name: entry for name, entry in lock["packages"].items() if name}
-    assert "node_modules/pyright" in packages
+    assert f"node_modules/{package}" in packages
     assert all(entry["integrity"].startswith("sha512-") for entry in packages.values())
     assert not any("resolved" in entry for entry in packages.values())
 
 
 def test_every_development_dependency_is_pinned() -> None:
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))
+    extras = project["project"]["optional-dependencies"]
+    release = extras.pop("release")
     wanted = [
         *project["build-system"]["requires"],
         *project["project"]["dependencies"],
-        *(name for extra in project["project"]["optional-dependencies"].values() for name in extra),
+        *(name for extra in extras.values() for name in extra),
     ]
-    lock = (PROJECT / "requirements/dev.txt").read_text(encoding="utf-8")
-    pinned = set(re.findall(r"^([a-z0-9-]+)==", lock, re.MULTILINE))
-    assert {re.split(r"[\[<>=!~; ]", name)[0].lower() for name in wanted} <= pinned
+    assert names_of(wanted) <= pins("dev.txt").keys()
+    assert names_of(release) <= pins("release.txt").keys()
+
+
+def names_of(requirements: Iterable[str]) -> set[str]:
+    return {re.split(r"[\[<>=!~; ]", name)[0].lower() for name in requirements}
 
 
 def pins(lock: str) -> dict[str, str]:

@@ -42,7 +42,7 @@ from dragoman.model.events import Event, LimitsReported, Started
 from dragoman.model.outcome import Limits
 from dragoman.model.parts import Refusal, Text
 from dragoman.model.request import Request, Turn
-from dragoman.upstream.base import Reply as UpstreamReply
+from dragoman.upstream.base import UpstreamReply
 from dragoman.upstream.rate_limits import limits_of
 
 __all__ = (
@@ -282,9 +282,10 @@ class _LimitObserver(AttemptObserver):
     def __init__(self) -> None:
         self.limits: Limits | None = None
 
-    def replied(self, target: AttemptTarget, reply: UpstreamReply) -> None:
+    def replied(self, target: AttemptTarget, reply: UpstreamReply) -> UpstreamReply:
         del target
         self.limits = limits_of(reply.headers, time.time())
+        return reply
 
 
 class _Named:

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct, structs
 
-from dragoman.errors import FrameTooLarge
+from dragoman.errors import ConfigError, FrameTooLarge
 
 MAX_FRAME_BYTES = 64 * 1024 * 1024
 """Largest accepted frame. Real frames reach some MB (an image, a whole response object); limits of 64 KB, 1 MB and
@@ -105,11 +105,12 @@ class Frame(Struct, frozen=True, gc=False):
 class FrameParser:
     """Splits a byte stream into frames. How the stream is cut into reads does not matter.
 
-    >>> parser = FrameParser()
-    >>> parser.feed(b"event: greeting\\nda")
-    []
-    >>> [(frame.name, frame.data) for frame in parser.feed(b"ta: hello\\n\\n")]
-    [(b'greeting', b'hello')]
+    Examples:
+        >>> parser = FrameParser()
+        >>> parser.feed(b"event: greeting\\nda")
+        []
+        >>> [(frame.name, frame.data) for frame in parser.feed(b"ta: hello\\n\\n")]
+        [(b'greeting', b'hello')]
     """
 
     def __init__(self, max_frame: int = MAX_FRAME_BYTES) -> None:
@@ -143,8 +144,12 @@ class FrameParser:
             self._after_cr = False
             if data[0] == _LF:
                 self._late_lf, data = data[:1], data[1:]
-        if not self._has_cr and _CR in data:
-            self._has_cr = True
+        try:
+            if not self._has_cr and _CR in data:
+                self._has_cr = True
+        except TypeError as error:
+            kind = type(data).__name__
+            raise ConfigError(f"expected a piece of a stream as bytes, got {kind}") from error
         known = 0
         if self._pending:
             if not self._has_end(data):

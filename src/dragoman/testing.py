@@ -73,6 +73,7 @@ class Wait(Struct, frozen=True):
 
 
 Chunk = bytes | Pause | Wait
+"""A step of a scripted answer: bytes to send, or a reason not to go on yet."""
 
 
 class ScriptedReply(Struct, frozen=True, kw_only=True):
@@ -146,6 +147,7 @@ class ReceivedRequest(Struct, kw_only=True):
 
 
 Script = Callable[[ReceivedRequest], ScriptedReply] | Sequence[ScriptedReply]
+"""The answers of a scripted upstream: one for each request in turn, or a function that chooses."""
 
 WEBSOCKET = "WEBSOCKET"
 """The method of a request that came as a message of a WebSocket."""

@@ -193,6 +193,31 @@ def test_a_killed_node_leaves_a_failure_and_no_ghost(nodes: list[Served]) -> Non
         assert Follower(node, running).rest() == events
 
 
+def test_a_killed_node_gives_back_the_conversation_of_its_response(nodes: list[Served]) -> None:
+    status, body = nodes[1].ask("/v1/conversations", {})
+    assert status == 200, body
+    name = json.loads(body)["id"]
+    running = create(nodes[0], 3000, conversation=name)
+    wait_for(nodes[1], running, "in_progress")
+    status, body = nodes[1].ask("/v1/responses", {**SLOW, "input": "x", "conversation": name})
+    assert (status, json.loads(body)["error"]["code"]) == (400, "conversation_locked")
+    nodes[0].kill()
+    assert wait_for(nodes[1], running, "failed")["conversation"] == {"id": name}
+    # Nothing of the response is there, and others go on.
+    wait_until(lambda: _is_given_back(nodes[2], name), PATIENCE)
+    wait_for(nodes[1], create(nodes[1], 2, conversation=name), "completed")
+    nodes[0].start()
+    items = read(nodes[0], f"/v1/conversations/{name}/items?order=asc")["data"]
+    assert [item["role"] for item in items] == ["user", "assistant", "user", "assistant"]
+    assert [item["content"][0]["text"] for item in items][::2] == ["free?", "long long "]
+
+
+def _is_given_back(node: Served, name: str) -> bool:
+    asked = {"model": "rehearsal", "input": "free?", "conversation": name}
+    status, _ = node.ask("/v1/responses", asked)
+    return status == 200
+
+
 def test_a_response_that_was_reported_as_failed_never_ends_otherwise(nodes: list[Served]) -> None:
     """A node that stood still for longer than a lease wakes up, and goes on with a response that others gave up."""
     path = create(nodes[0], 30)

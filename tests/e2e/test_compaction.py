@@ -4,21 +4,26 @@ import json
 from collections.abc import Iterator
 from typing import Any, cast
 
+import openai
 import pytest
 
 from doors import check_responses, payloads
-from dragoman.config.settings import RetrySettings, Route, StoreSettings
-from dragoman.core.summaries import TAG, Packed, unpack_summary
+from dragoman._json import Raw
+from dragoman.config.settings import RetrySettings, Route, ServerSettings, StoreSettings
+from dragoman.core.summaries import TAG, Packed, pack_summary, unpack_summary
 from dragoman.engine.compaction import INSTRUCTION, PREFACE
-from dragoman.testing import ReceivedRequest, json_reply
+from dragoman.testing import Pause, ReceivedRequest, ScriptedReply, json_reply
 from gateway_harness import DIALECTS
 from plain_http import fetch
 from sdk_clients import openai_client
 from stage import NO_RETRY, Stage, deliver, running_stage
-from vendor_wire import Answer, Said, Tool
+from vendor_wire import Answer, Said, Tool, stream
+from websocket_client import socket_client
 
 Json = dict[str, Any]
 
+# The key is that of `openai_client`.
+HEADERS = {"content-type": "application/json", "authorization": "Bearer key-of-the-client"}
 SUMMARY = "The user builds a boat. The hull is done; the mast remains."
 TRIGGER: Json = {"type": "compaction_trigger"}
 TOOL: Json = {
@@ -49,6 +54,7 @@ streamed = pytest.mark.parametrize("stream", [True, False])
 def stage() -> Iterator[Stage]:
     upstreams: dict[str, Json] = {kind: {"kind": kind} for kind in DIALECTS}
     upstreams["native"] = {"kind": "responses", "compaction": "native"}
+    upstreams["native-messages"] = {"kind": "messages", "compaction": "native"}
     upstreams["keeping"] = {**upstreams["native"], "keeps_responses": True}
     upstreams["rehearsal"] = {"kind": "rehearsal", "base_url": "", "api_key": None}
     with running_stage(
@@ -62,8 +68,7 @@ def said(text: str, finish: Any = "stop") -> Answer:
 
 
 def post(stage: Stage, **body: object) -> Any:
-    headers = {"content-type": "application/json"}
-    return fetch("POST", f"{stage.url}/v1/responses", headers, json.dumps(body).encode())
+    return fetch("POST", f"{stage.url}/v1/responses", HEADERS, json.dumps(body).encode())
 
 
 def compact(stage: Stage, model: str, *, stream: bool, **more: object) -> Json:
@@ -241,8 +246,104 @@ def test_a_stored_compaction_is_continued_by_its_id(stage: Stage, dialect: str) 
     assert third.status_code == 200
     assert texts_of(scene.heard)[-3:] == ["Build a boat.", PREFACE + SUMMARY, "Go."]
     assert "Hull done." not in texts_of(scene.heard)
-    stored = json.loads(fetch("GET", f"{stage.url}/v1/responses/{second['id']}").content)
+    stored = json.loads(fetch("GET", f"{stage.url}/v1/responses/{second['id']}", HEADERS).content)
     assert stored["output"] == second["output"]
+
+
+@dialects
+def test_a_websocket_compacts_and_goes_on(stage: Stage, dialect: str) -> None:
+    """As Codex does: the trigger follows the last response by its id, and what comes next begins anew."""
+    busy = json_reply({"error": {"message": "busy"}}, 500)
+    answers = said("Hull done."), said(SUMMARY), said("Mast done."), said("cut", "length"), busy
+    scene = stage.scene(dialect, *answers, said("Sails done."))
+    with socket_client(stage.url, scene.model) as socket:
+        first = socket.answer(input=HISTORY, tools=[TOOL])
+        second = socket.answer(input=[TRIGGER], previous_response_id=first["id"], tools=[TOOL])
+        item = only_item(second)
+        assert texts_of(scene.heard)[-2:] == ["Hull done.", INSTRUCTION]
+        go = {"role": "user", "content": "Go."}
+        third = socket.answer(input=[HISTORY[1], item, go], tools=[TOOL])
+        assert texts_of(scene.heard) == ["Build a boat.", PREFACE + SUMMARY, "Go."]
+        failed = socket.ask(input=[TRIGGER], previous_response_id=third["id"])[-1]
+        assert (failed["type"], failed["response"]["output"]) == ("response.failed", [])
+        assert "was not compacted" in failed["response"]["error"]["message"]
+        assert socket.error(input=[go, TRIGGER])["status"] == 500
+        socket.answer(input=[go])
+
+
+def test_a_websocket_continues_a_compaction_by_its_id(stage: Stage) -> None:
+    scene = stage.scene("chat", said("Hull done."), said(SUMMARY), said("Mast done."), said("."))
+    with socket_client(stage.url, scene.model) as socket:
+        first = socket.answer(input="Build a boat.")
+        second = socket.answer(input=[TRIGGER], previous_response_id=first["id"])
+        third = socket.answer(input="Go.", previous_response_id=second["id"])
+        socket.answer(input="And?", previous_response_id=third["id"])
+    short = ["Build a boat.", PREFACE + SUMMARY, "Go."]
+    assert texts_of(scene.heard) == [*short, "Mast done.", "And?"]
+
+
+@dialects
+def test_a_client_hears_that_its_summary_is_being_written(dialect: str) -> None:
+    """The upstream sends text all the time, and the client gets none of it: Codex gives up after five silent minutes."""
+    answer = Answer((Said(("word ",) * 40),))
+    frames = [frame + b"\n\n" for frame in stream(dialect, answer).split(b"\n\n") if frame]
+    chunks = [chunk for frame in frames for chunk in (frame, Pause(0.02))]
+    with running_stage(server=ServerSettings(keep_alive_interval=0.1)) as stage:
+        reply = ScriptedReply(content_type="text/event-stream", chunks=chunks)
+        scene = stage.scene(dialect, reply)
+        sent = post(stage, model=scene.model, input=[HISTORY[1], TRIGGER], stream=True).content
+    types = [event["type"] for _, event in payloads(sent)]
+    assert "keepalive" in types[: types.index("response.output_item.added")]
+    assert types[-1] == "response.completed"
+
+
+@pytest.mark.parametrize("store", [True, False])
+@streamed
+@dialects
+def test_a_trigger_compacts_a_conversation(
+    stage: Stage, dialect: str, stream: bool, store: bool
+) -> None:
+    answers = said("Hull done."), said(SUMMARY), said("Mast done."), said("Sails done.")
+    scene = stage.scene(dialect, *answers)
+    client = openai_client(stage.url)
+    name = client.conversations.create().id
+    client.responses.create(model=scene.model, input="Build a boat.", conversation=name)
+    given: Json = {"conversation": name, "store": store}
+    only_item(compact(stage, scene.model, stream=stream, input=[TRIGGER], **given))
+    assert texts_of(scene.heard) == ["Build a boat.", "Hull done.", INSTRUCTION]
+    items = list(client.conversations.items.list(name, order="asc"))
+    assert [item.type for item in items] == ["message", "message", "compaction"]
+    client.responses.create(model=scene.model, input="Go.", conversation=name)
+    assert texts_of(scene.heard) == ["Build a boat.", PREFACE + SUMMARY, "Go."]
+    # Without its summary, the conversation is what it was.
+    client.conversations.items.delete(items[-1].id, conversation_id=name)
+    client.responses.create(model=scene.model, input="And?", conversation=name)
+    whole = ["Build a boat.", "Hull done.", "Go.", "Mast done.", "And?"]
+    assert texts_of(scene.heard) == whole
+
+
+def test_a_branch_from_a_compacted_conversation_has_its_summary(stage: Stage) -> None:
+    answers = said("Hull done."), said(SUMMARY), said("Mast done."), said("1."), said("2.")
+    scene = stage.scene("chat", *answers)
+    client = openai_client(stage.url)
+    name = client.conversations.create().id
+    given: Json = {"model": scene.model, "conversation": name}
+    client.responses.create(input="Build a boat.", **given)
+    second = client.responses.create(input=[TRIGGER], **given)
+    third = client.responses.create(input="Go.", **given)
+    client.responses.create(model=scene.model, input="A", previous_response_id=second.id)
+    assert texts_of(scene.heard) == ["Build a boat.", PREFACE + SUMMARY, "A"]
+    client.responses.create(model=scene.model, input="B", previous_response_id=third.id)
+    assert texts_of(scene.heard) == ["Build a boat.", PREFACE + SUMMARY, "Go.", "Mast done.", "B"]
+
+
+def test_a_trigger_is_no_item_of_a_conversation(stage: Stage) -> None:
+    client = openai_client(stage.url)
+    name = client.conversations.create().id
+    with pytest.raises(openai.BadRequestError, match="no item of a conversation"):
+        client.conversations.items.create(name, items=[TRIGGER])
+    with pytest.raises(openai.BadRequestError, match="as the last item"):
+        client.responses.create(model="chat/x", input=[TRIGGER, HISTORY[1]], conversation=name)
 
 
 # --- /responses/compact --------------------------------------------------------------------------------------------------
@@ -266,6 +367,19 @@ def test_the_sdk_compacts_a_conversation(stage: Stage, dialect: str) -> None:
     assert texts_of(scene.heard)[-3:] == ["Build a boat.", PREFACE + SUMMARY, "Go."]
 
 
+def test_a_second_compaction_contains_the_first(stage: Stage) -> None:
+    scene = stage.scene("chat", said(SUMMARY), said("All is done."))
+    client = openai_client(stage.url)
+    first = client.responses.compact(model=scene.model, input=HISTORY)
+    window = [item.to_dict(warnings=False) for item in first.output]
+    new = {"role": "user", "content": "Go."}
+    second = client.responses.compact(model=scene.model, input=[*window, new])
+    assert texts_of(scene.heard)[:4] == ["Be brief.", "Build a boat.", PREFACE + SUMMARY, "Go."]
+    retained = [item.content[0].text for item in second.output[:-1]]
+    assert retained == ["Be brief.", "Build a boat.", "Go."]
+    assert unpack_summary(second.output[-1].encrypted_content) == Packed(summary="All is done.")
+
+
 def test_a_stored_response_is_compacted_by_its_id(stage: Stage) -> None:
     scene = stage.scene("chat", said("Hull done."), said(SUMMARY))
     client = openai_client(stage.url)
@@ -284,9 +398,8 @@ def test_a_stored_response_is_compacted_by_its_id(stage: Stage) -> None:
     ],
 )
 def test_a_compaction_of_nothing_is_refused(stage: Stage, body: Json, param: str) -> None:
-    headers = {"content-type": "application/json"}
     address = f"{stage.url}/v1/responses/compact"
-    reply = fetch("POST", address, headers, json.dumps(body).encode())
+    reply = fetch("POST", address, HEADERS, json.dumps(body).encode())
     assert reply.status_code == 400
     assert json.loads(reply.content)["error"]["param"] == param
 
@@ -316,6 +429,44 @@ def test_the_compaction_of_another_provider_is_refused(stage: Stage, route: str)
 def test_a_damaged_compaction_is_refused(stage: Stage, route: str, content: str) -> None:
     item = {"type": "compaction", "id": "cmp_1", "encrypted_content": content}
     reply = post(stage, model=f"{route}/none", input=[HISTORY[1], item], stream=True)
+    assert reply.status_code == 400
+    assert json.loads(reply.content)["error"]["code"] == "invalid_encrypted_content"
+
+
+@pytest.mark.parametrize("door", ["responses", "messages"])
+@pytest.mark.parametrize("route", [*DIALECTS, "native", "native-messages"])
+@pytest.mark.parametrize("summary", [None, "short"])
+@pytest.mark.parametrize(
+    "native",
+    [b"5", b"[]", b"null", b"{}", b'{"type":"item_reference","id":"msg_1"}'],
+    ids=["number", "list", "null", "object", "reference"],
+)
+def test_nothing_but_a_compaction_is_packed_into_one(
+    stage: Stage, door: str, route: str, summary: str | None, native: bytes
+) -> None:
+    """A client can compute the digest of any content: that must not let other items and blocks pass."""
+    for dialect in ("responses", "messages"):
+        packed = pack_summary(Packed(summary=summary, native=Raw(native), dialect=dialect))
+        compaction = {"type": "compaction", "encrypted_content": packed}
+        if door == "responses":
+            reply = post(stage, model=f"{route}/none", input=[HISTORY[1], compaction])
+        else:
+            turns = [
+                {"role": "user", "content": "x"},
+                {"role": "assistant", "content": [compaction]},
+            ]
+            body = {"model": f"{route}/none", "max_tokens": 9, "messages": turns}
+            reply = fetch("POST", f"{stage.url}/v1/messages", HEADERS, json.dumps(body).encode())
+        assert reply.status_code == 400, reply.text
+        assert "damaged" in json.loads(reply.content)["error"]["message"]
+
+
+@pytest.mark.parametrize("route", DIALECTS)
+def test_an_item_without_a_summary_is_refused(stage: Stage, route: str) -> None:
+    item = Raw(b'{"type":"compaction","encrypted_content":"gAAAAA"}')
+    content = pack_summary(Packed(native=item, dialect="responses"))
+    packed = {"type": "compaction", "encrypted_content": content}
+    reply = post(stage, model=f"{route}/none", input=[HISTORY[1], packed])
     assert reply.status_code == 400
     assert json.loads(reply.content)["error"]["code"] == "invalid_encrypted_content"
 

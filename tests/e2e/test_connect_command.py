@@ -130,7 +130,8 @@ def test_the_gateway_that_runs_is_printed_wherever_it_listens(tmp_path: Path) ->
     # A record of a gateway that is gone is not believed.
     done = connect(tmp_path, "codex")
     assert codex_settings(done) == ("http://127.0.0.1:1/v1", "rehearsal")
-    assert "no gateway answers at http://127.0.0.1:1; start one: dragoman serve" in done.stderr
+    assert "no gateway answers at http://127.0.0.1:1; start one: " in done.stderr
+    assert "dragoman serve\n" in done.stderr
 
 
 def test_the_record_of_a_gateway_that_was_killed_is_not_believed(tmp_path: Path) -> None:
@@ -192,6 +193,31 @@ def test_a_gateway_that_wants_a_key_gets_a_place_for_it(tmp_path: Path) -> None:
         known = connect(tmp_path, "codex", DRAGOMAN_API_KEYS="a-key-of-the-gateway")
         assert codex_settings(known) == (f"{served.url}/v1", "rehearsal")
         assert "a-key-of-the-gateway" not in known.stdout + known.stderr + done.stdout
+
+
+def test_a_key_that_the_gateway_accepts_still_has_its_place(tmp_path: Path) -> None:
+    key = "a-key-of-the-gateway"
+    with serving(tmp_path, environment(tmp_path, DRAGOMAN_API_KEYS=key)) as served:
+        done = connect(tmp_path, "codex", "--url", served.url, DRAGOMAN_API_KEY=key)
+        assert codex_settings(done) == (f"{served.url}/v1", "rehearsal")
+        assert 'env_key = "DRAGOMAN_API_KEY"' in done.stdout
+        claude = connect(tmp_path, "claude-code", "--url", served.url, DRAGOMAN_API_KEY=key)
+        assert "ANTHROPIC_AUTH_TOKEN=YOUR-GATEWAY-KEY" in claude.stdout
+        assert key not in done.stdout + claude.stdout
+
+
+def test_a_named_configuration_is_not_answered_with_a_gateway_of_other_settings(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "other.toml"
+    file.write_text(ROUTES, encoding="utf-8")
+    with serving(tmp_path, environment(tmp_path)):
+        done = connect(tmp_path, "codex", "--config", str(file))
+        assert codex_settings(done) == ("http://127.0.0.1:1/v1", "gpt-5.5")
+        assert "no gateway answers at http://127.0.0.1:1" in done.stderr
+    with serving(tmp_path, environment(tmp_path), "--config", str(file)) as served:
+        done = connect(tmp_path, "codex", "--config", str(file))
+        assert codex_settings(done) == (f"{served.url}/v1", "gpt-5.5")
 
 
 def test_a_key_of_the_configuration_does_not_go_to_a_given_address(tmp_path: Path) -> None:

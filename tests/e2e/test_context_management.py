@@ -10,6 +10,7 @@ from doors import check_own_messages, check_responses, payloads
 from dragoman.engine.compaction import PREFACE
 from dragoman.gateway.context_edits import CLEARED
 from dragoman.testing import ReceivedRequest, ScriptedReply, json_reply, sse
+from gateway_harness import DIALECTS
 from heard import without_breakpoints
 from plain_http import ask
 from stage import Scene, Stage, running_stage
@@ -322,6 +323,39 @@ def test_no_edit_is_refused(stage: Stage, dialect: str, value: object, is_lost: 
     assert "context_management" not in scene.heard
     assert ("context_management" in reply.headers.get("x-dragoman-loss", "")) is is_lost
     assert json.loads(reply.content)["context_management"] == {"applied_edits": []}
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_nothing_that_a_later_claude_code_may_send_ends_its_turn(
+    stage: Stage, dialect: str
+) -> None:
+    body: Json = {
+        "model": "",
+        "max_tokens": 4000,
+        "system": [{"type": "text", "text": "Be brief.", "later": 1}],
+        "messages": [
+            {"role": "user", "content": "Build a boat."},
+            {"role": "system", "content": "Today it rains."},
+        ],
+        "thinking": {"type": "later", "depth": 3},
+        "output_config": {"effort": "later", "more": {}},
+        "context_management": {"edits": [{"type": "later_20300101"}]},
+        "diagnostics": {"previous_message_id": None},
+        "later": {"x": [1]},
+    }
+    headers = {"anthropic-beta": "claude-code-20250219,later-2030-01-01,effort-2025-11-24"}
+    for stream in (False, True):
+        scene = stage.scene(dialect, said("Hi."))
+        asked = {**body, "model": scene.model, "stream": stream}
+        reply = ask(stage.url, "messages", asked, headers)
+        assert reply.status_code == 200, reply.content
+        assert "Today it rains." in json.dumps(scene.heard)
+        if dialect == "messages":
+            kept = ("thinking", "output_config", "context_management", "later")
+            assert {name: scene.heard[name] for name in kept} == {name: body[name] for name in kept}
+            assert "later-2030-01-01" in scene.requests[-1].headers["anthropic-beta"]
+        else:
+            assert "later" in reply.headers["x-dragoman-loss"]
 
 
 # --- a Responses client over Anthropic ---------------------------------------------------------------------------------

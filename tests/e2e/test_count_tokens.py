@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dragoman.config.settings import StoreSettings
+from dragoman.config.settings import ModelLimits, StoreSettings
 from dragoman.core.summaries import Packed, pack_summary
 from dragoman.testing import json_reply
 from plain_http import fetch
@@ -25,6 +25,7 @@ def stage() -> Iterator[Stage]:
     upstreams: dict[str, Json] = {
         "counting": {"kind": "responses", "count_tokens": "native"},
         "estimating": {"kind": "messages", "count_tokens": "estimate"},
+        "small": {"kind": "messages", "limits": ModelLimits(max_tools=4)},
         "rehearsal": {"kind": "rehearsal", "base_url": "", "api_key": None},
     }
     with running_stage(upstreams=upstreams, store=StoreSettings(url="memory:")) as running:
@@ -84,6 +85,28 @@ def test_an_upstream_without_the_endpoint_gets_an_estimate(stage: Stage, status:
     assert count(stage, model=scene.model, input="hi").headers["x-dragoman-estimate"] == "true"
 
 
+@pytest.mark.parametrize("door", ["responses", "messages"])
+@pytest.mark.parametrize("route", ["counting", "messages"])
+@pytest.mark.parametrize(
+    "body", [b"<html>sign in</html>", b"[]", b"{}", b'{"input_tokens":-1}', b'{"input_tokens":1.5}']
+)
+def test_an_answer_without_a_count_is_replaced_by_an_estimate(
+    stage: Stage, door: str, route: str, body: bytes
+) -> None:
+    dialect = "responses" if route == "counting" else route
+    scene = stage.scene(dialect, json_reply(body), route=route)
+    if door == "responses":
+        reply = count(stage, model=scene.model, input="hi")
+    else:
+        asked = {"model": scene.model, "messages": [{"role": "user", "content": "hi"}]}
+        address = f"{stage.url}/v1/messages/count_tokens"
+        headers = {"content-type": "application/json"}
+        reply = fetch("POST", address, headers, json.dumps(asked).encode())
+    assert (reply.status_code, len(scene.requests)) == (200, 1)
+    assert reply.headers["x-dragoman-estimate"] == "true"
+    assert json.loads(reply.content)["input_tokens"] > 0
+
+
 def test_an_error_of_the_count_is_an_error(stage: Stage) -> None:
     reply = json_reply({"error": {"message": "slow down"}}, 429, headers={"retry-after": "3"})
     scene = stage.scene("responses", reply, route="counting")
@@ -113,6 +136,14 @@ def test_a_summary_is_counted_as_the_message_that_it_becomes(stage: Stage) -> No
     }
     assert count(stage, model=scene.model, input=[item]).status_code == 200
     assert "The hull is done." in json.dumps(scene.heard)
+
+
+def test_a_search_is_counted_in_place_of_the_tools_that_it_finds(stage: Stage) -> None:
+    tools: list[Json] = [{**TOOL, "name": f"saw_{n}", "defer_loading": True} for n in range(9)]
+    search = {"type": "tool_search", "execution": "server"}
+    scene = stage.scene("messages", json_reply({"input_tokens": 9}), route="small")
+    assert count(stage, model=scene.model, input="hi", tools=[*tools, TOOL, search]).is_success
+    assert [tool["name"] for tool in scene.heard["tools"]] == ["saw", "tool_search"]
 
 
 def test_the_rehearsal_counts(stage: Stage) -> None:

@@ -63,7 +63,7 @@ def test_a_seal_comes_back_to_the_upstream_that_made_it(
     heard = hear(dialect, scene.requests[1].body)
     if dialect == "chat":  # which has no seals; its reasoning goes back as the text it is
         assert heard.thoughts == [Thinking("Paris it is.")]
-    else:  # also from Chat, which cannot carry seals: the gateway keeps them
+    else:  # from Chat too, which has no field for seals: the gateway keeps them
         assert heard.thoughts == [Thinking("Paris it is.", SEAL)]
         order = [type(turn) for turn in heard.turns]
         assert order == [Spoken, Thinking, HeardCall, HeardResult]

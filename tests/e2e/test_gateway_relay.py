@@ -313,7 +313,7 @@ def test_an_irregular_stream_comes_out_usable_at_every_door(
 
 
 def test_the_wire_of_a_repaired_stream_is_one_stream(stage: Stage) -> None:
-    """From the first irregular frame on our encoder speaks, with the ids and the name that were begun with."""
+    """From the first irregular frame on our encoder writes the answer, with the ids and the name of its beginning."""
     regular = [
         chat_chunk({"role": "assistant", "content": ""}),
         chat_chunk({"content": "Let me look. "}),

@@ -49,6 +49,7 @@ def stage() -> Iterator[Stage]:
     upstreams: dict[str, dict[str, Any]] = {}
     for kind in DOORS:
         upstreams[f"always-{kind}"] = {"kind": kind, "always_stream": True}
+        upstreams[f"never-{kind}"] = {"kind": kind, "never_stream": True}
         upstreams[f"impatient-{kind}"] = {
             "kind": kind,
             "first_byte_timeout": 0.15,
@@ -63,6 +64,10 @@ def stage() -> Iterator[Stage]:
         upstreams[f"strict-{kind}"] = {
             "kind": kind,
             "losses": {"top_k": "refuse", "seed": "refuse", "logit_bias": "refuse"},
+        }
+        upstreams[f"narrow-{kind}"] = {
+            "kind": kind,
+            "drop_fields": ("temperature", "top_p", "seed"),
         }
     upstreams["limited"] = {
         "kind": "messages",
@@ -101,6 +106,26 @@ def test_an_upstream_that_is_always_asked_for_a_stream_gives_a_body(
     assert got.usage[1] == ANSWER.usage["output"]
     if dialect == "chat":
         assert scene.heard["stream_options"] == {"include_usage": True}
+
+
+@pytest.mark.parametrize("mode", ["stream", "helper"])
+@dialects
+@doors
+def test_an_upstream_that_is_never_asked_for_a_stream_is_streamed(
+    stage: Stage, door: str, dialect: str, mode: str
+) -> None:
+    scene = stage.scene(dialect, ANSWER, route=f"never-{dialect}")
+    asking = conversation(door, stage.url, scene.model, tools=(WEATHER,))
+    asking.say("hi")
+    got = asking.ask(mode)
+    assert not scene.heard.get("stream")
+    assert "stream_options" not in scene.heard
+    assert (got.text, [call.call_id for call in got.calls]) == (
+        "Let me look.",
+        ["call_1", "call_2"],
+    )
+    assert got.usage is not None
+    assert got.usage[1] == ANSWER.usage["output"]
 
 
 @pytest.mark.parametrize("mode", ["stream", "helper"])
@@ -452,6 +477,18 @@ def test_a_loss_that_the_operator_refuses_is_a_bad_request(
     assert response.status_code == 400
     assert next(iter(more)) in response.json()["error"]["message"]
     assert scene.requests == []
+
+
+@dialects
+@doors
+def test_fields_that_the_operator_leaves_out_are_lost_and_reported(
+    stage: Stage, door: str, dialect: str
+) -> None:
+    scene = stage.scene(dialect, SHORT, route=f"narrow-{dialect}")
+    response = ask(stage.url, door, plain_body(door, scene.model, temperature=0.5, top_p=0.5))
+    assert response.status_code == 200
+    assert not {"temperature", "top_p", "seed"} & scene.heard.keys()
+    assert "unknown_field" in response.headers["x-dragoman-loss"]
 
 
 @pytest.mark.parametrize("dialect", ["chat", "messages"])

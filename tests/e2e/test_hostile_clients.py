@@ -32,10 +32,9 @@ MOST_MEMORY = 24_000_000  # of the gateway for a flood: two reads and their copi
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served]:
     """A process of its own, whose memory is its own; with a key that no flood has."""
     folder = tmp_path_factory.mktemp("guarded")
-    (folder / "dragoman.toml").write_text(
-        f'[server]\napi_keys = ["{KEY}"]\nmax_body_bytes = 1000000\n', encoding="utf-8"
-    )
-    with serving(folder, {"DRAGOMAN_LOG_FORMAT": "json"}) as served:
+    (folder / "dragoman.toml").write_text("[server]\nmax_body_bytes = 1000000\n", encoding="utf-8")
+    own = {"DRAGOMAN_LOG_FORMAT": "json", "DRAGOMAN_API_KEYS": KEY}
+    with serving(folder, own) as served:
         yield served
 
 

@@ -2,6 +2,7 @@
 is left behind."""
 
 import gc
+import logging
 import re
 import socket
 import threading
@@ -34,6 +35,7 @@ from served import Served, serving
 from stage import Scene, Stage, running_stage
 from vendor_wire import Answer, Said, Tool, stream
 from websocket_client import socket_client
+from wire_client import wire
 
 HELLO = Answer((Said(("Hel", "lo.")),))
 CALLS = Answer(
@@ -433,6 +435,36 @@ def test_client_that_stops_reading_holds_up_the_upstream_until_it_is_cut_off(how
             check_unharmed(stage)
 
 
+def test_client_that_reads_none_of_its_lanes_holds_up_all_of_them() -> None:
+    server = ServerSettings(shutdown_grace=0.3, send_timeout=1.0)
+    with running_stage(server=server) as stage:
+        scene = stage.scene("chat", *[flood()] * 16)
+        with raw_socket(stage.url, receive_buffer=4096) as client:
+            for number in range(17):
+                client.ask(scene.model, input="Hi.", stream_id=f"lane-{number}")
+            wait_until(lambda: len(scene.requests) == 16)
+            wait_until(lambda: all(each.closed_at is not None for each in scene.requests))
+        assert all(each.sent < 20_000_000 for each in scene.requests)
+        check_unharmed(stage)
+        assert len(scene.requests) == 16  # the one that waited was never asked
+
+
+def test_client_that_does_not_read_has_as_long_as_over_http(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A ping waits behind what the client has not read, so that it says nothing about the client."""
+    server = ServerSettings(shutdown_grace=0.3, send_timeout=2.0, keep_alive_interval=0.2)
+    with running_stage(server=server) as stage, caplog.at_level(logging.WARNING):
+        scene = stage.scene("chat", flood())
+        with raw_socket(stage.url, receive_buffer=4096) as client:
+            client.ask(scene.model, input="Hi.")
+            wait_until(lambda: bool(scene.requests))
+            wait_until(partial(is_closed, scene))
+        [line] = [text for text in caplog.messages if text.startswith("cut off")]
+        assert "read nothing" in line
+        check_unharmed(stage)
+
+
 # --- silence ----------------------------------------------------------------------------------------------------------
 
 
@@ -490,6 +522,13 @@ def test_slow_handshake_is_refused() -> None:
         (b"sec-websocket-key", b"x-websocket-key"),
         (b"dGhlIHNhbXBsZSBub25jZQ==", b"short"),
         (b"version: 13", b"version: 12"),
+        (b"upgrade: websocket", b"upgrade: h2c"),
+        (b"connection: Upgrade", b"connection: close"),
+        (b"host: localhost", b"x-host: localhost"),
+        (b"host: localhost", b"host: localhost\r\nhost: localhost"),
+        (b"host: localhost", b"host: localhost\r\nx: a\x01b"),
+        (b"upgrade: websocket", b"upgrade: websocket\r\nx y: z"),
+        (b"content-length: 0", b"content-length: none"),
         (b"GET", b"POST"),
         (b"HTTP/1.1", b"HTTP/1.0"),
     ],
@@ -497,9 +536,21 @@ def test_slow_handshake_is_refused() -> None:
 def test_handshake_with_a_mistake_is_answered_by_http(stage: Stage, old: bytes, new: bytes) -> None:
     client = RawSocket(stage.url)
     client.socket.sendall(handshake("content-length: 0").replace(old, new))
-    status = int(client.socket.recv(65536).split(b" ")[1])
+    head = client.socket.recv(65536).partition(b"\r\n\r\n")[0].lower()
     client.close()
+    status = int(head.split(b" ")[1])
     assert status == (400 if new == b"POST" else 426)
+    assert (b"\r\nupgrade: websocket" in head) is (status == 426)
+
+
+def test_malformed_handshake_that_comes_in_pieces_is_answered_426(stage: Stage) -> None:
+    """Also where the mistake is in another read than the header that asks for the WebSocket."""
+    whole = handshake("x y: z")
+    with wire(stage.gateway) as client:
+        for at in range(len(whole)):
+            client.send(whole[at : at + 1])
+        head, _ = client.answer()
+        assert head.startswith(b"http/1.1 426 ")
 
 
 def test_compression_that_is_offered_is_not_accepted(stage: Stage) -> None:

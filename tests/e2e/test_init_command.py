@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from commands import run_command
-from dragoman.cli.init import configuration, find
+from dragoman.cli.init import CHAT_VENDORS, configuration, find
 from dragoman.testing import ReceivedRequest, ScriptedReply, ScriptedUpstream, json_reply
 from ports import free_port
 from pty_command import answer
@@ -58,6 +58,23 @@ def test_what_is_written_passes_the_check_and_names_keys_by_their_variables(tmp_
         assert written["routes"][-1] == {"model": "*", "upstream": "openai"}
         checked = run_command("check", "--offline", cwd=tmp_path, env=env, timeout=WAIT)
         assert checked.returncode == 0, checked.stderr
+
+
+def test_every_vendor_whose_key_is_there_is_an_upstream_that_passes_the_check(
+    tmp_path: Path,
+) -> None:
+    keys = {variable: f"sk-{name}-secret" for name, (variable, _, _) in CHAT_VENDORS.items()}
+    env = environment(tmp_path, **keys)
+    done = run_command("init", cwd=tmp_path, env=env, timeout=WAIT)
+    assert done.returncode == 0, done.stderr
+    text = (tmp_path / "dragoman.toml").read_text(encoding="utf-8")
+    for name, (variable, url, _) in CHAT_VENDORS.items():
+        assert f"[upstreams.{name}]" in text
+        assert f'api_key_env = "{variable}"' in text
+        assert f'base_url = "{url}"' in text
+    assert "secret" not in text + done.stdout + done.stderr
+    checked = run_command("check", "--offline", cwd=tmp_path, env=env, timeout=WAIT)
+    assert checked.returncode == 0, checked.stderr
 
 
 def test_without_anything_the_rehearsal_answers_and_the_check_is_clean(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -297,7 +298,7 @@ def test_interleaved_calls_are_untangled_by_translation() -> None:
         ("other/comments_only.sse", "a stream without payloads"),
         ("other/gzipped.sse", "gzip-compressed"),
         ("other/no_such_file", "No such file or directory"),
-        ("other", "Is a directory"),
+        ("other", "expected recordings"),
     ],
 )
 @pytest.mark.parametrize("options", [(), ("--json",), ("--to", "chat")])
@@ -476,3 +477,127 @@ def test_time_grows_with_the_size_not_with_its_square(tmp_path: Path) -> None:
         taken.append(command.cpu_time)
     # Sixteen times the size: linear work takes at most sixteen times as long, quadratic work far more than forty.
     assert taken[1] < 40 * taken[0]
+
+
+# --- the page -------------------------------------------------------------------------------------------------------------
+
+
+def exported(path: Path) -> dict[str, Any]:
+    """The data in an exported page."""
+    found = re.search(
+        rb'<script type="application/json" id="exported">(.*?)</script>', path.read_bytes()
+    )
+    assert found is not None
+    page: dict[str, Any] = json.loads(found[1])
+    return page
+
+
+@pytest.mark.parametrize("target", ["chat", "responses", "messages"])
+@pytest.mark.parametrize("recording", [*STREAMS, *BODIES])
+def test_html_has_the_recording_and_its_translation(
+    tmp_path: Path, recording: str, target: str
+) -> None:
+    out = tmp_path / "page.html"
+    done = run("inspect", recording, "--to", target, "--html", str(out))
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    [exchange] = exported(out)["exchanges"]
+    assert exchange["client"]["dialect"] == target
+    assert [call["input"]["equal"] for call in exchange["calls"]] == [True, True]
+    inputs = [json.loads(call["input"]["client"]["text"]) for call in exchange["calls"]]
+    assert inputs == [json.loads(WEATHER), json.loads(TIME)]
+    assert exchange["summary"]["model"]
+    if recording in STREAMS and not recording.startswith(
+        "messages"
+    ):  # that one has a signature, a secret
+        wire = "".join(frame["text"] for frame in exchange["client"]["answer"]["frames"])
+        assert wire == run("inspect", recording, "--to", target).stdout.decode()
+
+
+def test_html_without_contents_has_no_arguments(tmp_path: Path) -> None:
+    out = tmp_path / "page.html"
+    run("inspect", "chat/parallel.sse", "--html", str(out), "--no-contents")
+    assert b"Paris" not in out.read_bytes()
+    assert [call["input"]["equal"] for call in exported(out)["exchanges"][0]["calls"]] == [
+        True,
+        True,
+    ]
+
+
+def test_html_takes_secrets_out(tmp_path: Path) -> None:
+    key = "sk-proj-" + "a1B2" * 12
+    text = (SAMPLES / "chat/parallel.sse").read_bytes().replace(b"Paris", key.encode())
+    out = tmp_path / "page.html"
+    done = run("inspect", "--html", str(out), stdin=text)
+    assert done.returncode == 0, done.stderr
+    assert key.encode() not in out.read_bytes()
+
+
+def test_html_of_a_dump_has_every_answer_with_its_times(tmp_path: Path) -> None:
+    event = {
+        "id": "c",
+        "object": "chat.completion.chunk",
+        "choices": [{"index": 0, "delta": {"content": "x"}}],
+    }
+    end: dict[str, Any] = {**event, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+    lines = [
+        {"at": 1000.0 + at, "request_id": f"req_{number}", "answer": 0, "upstream": "u", "dialect": "chat", "frame": 1, "event": each}
+        for number in (1, 2)
+        for at, each in ((0.0, event), (0.25, end))
+    ]  # fmt: skip
+    dump, out = tmp_path / "dump.jsonl", tmp_path / "page.html"
+    dump.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    run("inspect", str(dump), "--html", str(out))
+    exchanges = exported(out)["exchanges"]
+    assert [each["summary"]["id"] for each in exchanges] == ["req_1", "req_2"]
+    times = [frame["at"] for frame in exchanges[0]["attempts"][0]["answer"]["frames"]]
+    assert times == [0.0, 250.0]
+    shown = run("inspect", str(dump)).stdout.decode()
+    assert (
+        "TIME    last after 250 ms; between frames 250 ms (median), longest 250 ms, before frame 2"
+        in shown
+    )
+    timing = json.loads(run("inspect", str(dump), "--json").stdout)["answers"][0]["timing"]
+    assert timing["longest_gap_ms"] == 250.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--html", "no/such/folder/page.html"), "expected a file to write"),
+        (("--html", "page.html", "--json"), "expected --html or --json"),
+    ],
+)
+def test_html_that_cannot_be_written_says_so(arguments: tuple[str, ...], message: str) -> None:
+    done = run("inspect", "chat/parallel.sse", *arguments)
+    assert done.returncode == 2
+    assert message in done.stderr.decode()
+
+
+def test_progress_is_shown_on_a_terminal_only(tmp_path: Path) -> None:
+    """A pipe that delivers slowly is long work: the line comes, and goes again."""
+    parent, child = pty.openpty()
+    process = subprocess.Popen(
+        (COMMAND, "inspect", "-"), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=child
+    )
+    os.close(child)
+    assert process.stdin is not None
+    text = (SAMPLES / "chat/parallel.sse").read_bytes()
+    try:
+        shown = b""
+        process.stdin.write(b": " + b"x" * (1024 * 1024) + b"\n\n")
+        process.stdin.flush()
+        while b"reading: " not in shown:
+            process.stdin.write(b": " + b"x" * (1024 * 1024) + b"\n\n")
+            process.stdin.flush()
+            readable, _, _ = select.select([parent], [], [], 0.05)
+            if readable:
+                shown += os.read(parent, 65536)
+        process.stdin.write(text)
+        process.stdin.close()
+        assert process.wait(WAIT) == 0
+        shown += os.read(parent, 65536)
+        assert shown.endswith(b"\r\x1b[K")
+    finally:
+        process.kill()
+        process.wait()
+        os.close(parent)

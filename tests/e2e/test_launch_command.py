@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +151,60 @@ def test_codex_gets_its_settings_as_overrides_and_its_key_by_a_variable(tmp_path
     assert words[-1] == "exec"
     key = heard["environ"]["DRAGOMAN_API_KEY"]
     assert not any(key in word for word in words)
+
+
+# --- settings that stay -----------------------------------------------------------------------------------------------
+
+
+def test_write_leaves_the_settings_that_connect_writes_and_launches(tmp_path: Path) -> None:
+    with model("qwen3-coder") as upstream:
+        chat = f"chat={upstream.url}/v1"
+        done = launch(tmp_path, "--write", "--upstream", chat, "claude", "--", "ask", "code=7")
+    assert done.returncode == 7, done.stderr
+    heard = said(done.stdout)  # standard output is the client's alone
+    assert heard["answer"]["content"][0]["text"] == "Hello there."
+    file = tmp_path / "home" / ".claude" / "settings.json"
+    written = json.loads(file.read_text(encoding="utf-8"))["env"]
+    # The gateway of this launch ends with it, so the settings name the configured address.
+    assert written["ANTHROPIC_BASE_URL"] == "http://127.0.0.1:1"
+    assert written["ANTHROPIC_MODEL"] == "qwen3-coder"
+    assert written["ANTHROPIC_AUTH_TOKEN"] == "unused"
+    assert heard["environ"]["ANTHROPIC_AUTH_TOKEN"] not in file.read_text(encoding="utf-8")
+    assert f"dragoman: wrote {file}\n" in done.stderr
+    assert "no gateway answers at http://127.0.0.1:1 yet; start it: " in done.stderr
+    assert f"dragoman serve --upstream {chat}\n" in done.stderr
+
+
+def test_write_names_the_gateway_that_runs_and_keeps_what_was_there(tmp_path: Path) -> None:
+    folder = tmp_path / "home" / ".codex"
+    folder.mkdir(parents=True)
+    profile = folder / "dragoman.config.toml"
+    profile.write_text("# before\n", encoding="utf-8")
+    key = "a-key-of-the-gateway"
+    with serving(tmp_path, {"DRAGOMAN_STORE_URL": "memory:", "DRAGOMAN_API_KEYS": key}) as served:
+        done = launch(
+            tmp_path, "--write", "--url", served.url, "codex", client="codex", DRAGOMAN_API_KEY=key
+        )
+        assert done.returncode == 0, done.stderr
+        written = tomllib.loads(profile.read_text(encoding="utf-8"))
+        assert written["model_providers"]["dragoman"]["base_url"] == f"{served.url}/v1"
+        assert written["model_providers"]["dragoman"]["env_key"] == "DRAGOMAN_API_KEY"
+    backup = Path(f"{profile}.backup-1")
+    assert backup.read_text(encoding="utf-8") == "# before\n"
+    assert key not in profile.read_text(encoding="utf-8")
+    assert "yet; start it" not in done.stderr
+
+
+def test_nothing_is_launched_if_the_settings_cannot_be_written(tmp_path: Path) -> None:
+    file = tmp_path / "home" / ".claude" / "settings.json"
+    file.parent.mkdir(parents=True)
+    file.write_text("not JSON", encoding="utf-8")
+    done = launch(tmp_path, "--write", "--upstream", "rehearsal", "claude")
+    assert done.returncode == 2
+    assert str(file) in done.stderr
+    assert done.stdout == ""
+    assert file.read_text(encoding="utf-8") == "not JSON"
+    assert "no upstream is configured" not in done.stderr  # the command line named the rehearsal
 
 
 # --- the gateway that runs --------------------------------------------------------------------------------------------
@@ -330,6 +385,14 @@ def test_several_models_are_the_users_choice(tmp_path: Path) -> None:
         done = launch(tmp_path, "--upstream", f"chat={upstream.url}/v1", "claude")
     assert done.returncode == 2
     assert "expected --model: the upstream has several models: one, two, three" in done.stderr
+
+
+def test_a_model_that_the_upstream_does_not_list_is_noted(tmp_path: Path) -> None:
+    with model("one", "two") as upstream:
+        address = ("--upstream", f"chat={upstream.url}/v1")
+        done = launch(tmp_path, *address, "--model", "three", "claude", "--", "ask")
+    assert "--model: no upstream lists three; listed: one, two" in done.stderr
+    assert done.returncode == 0, done.stderr
 
 
 def test_an_upstream_that_does_not_answer_is_reported_before_the_client_starts(

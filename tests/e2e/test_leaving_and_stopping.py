@@ -222,6 +222,41 @@ def test_gateway_that_stops_lets_a_stream_finish_within_the_grace(
             assert ENDS[door] in received
 
 
+@pytest.mark.parametrize("begun", [b"", b"POST /v1/chat/comp"])
+def test_gateway_that_stops_answers_the_first_request_of_a_client_that_has_connected(
+    begun: bytes, way: str
+) -> None:
+    """Where another process takes over the address, such a client would see its connection cut for no reason."""
+    reply = ScriptedReply(content_type="text/event-stream", body=stream("chat", ANSWER))
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\n"
+    request = head + b"content-length: %d\r\n\r\n" % len(ask("chat")) + ask("chat")
+    with (
+        ScriptedUpstream.in_thread([reply]) as upstream,
+        running_gateway(one_upstream(upstream.url, "chat"), way) as gateway,
+    ):
+        address = ("127.0.0.1", int(gateway.url.rpartition(":")[2]))
+        with socket.create_connection(address, timeout=5) as client:
+            client.sendall(begun)
+            wait_until(lambda: len(gateway.server.server_state.connections) == 1)
+            gateway.server.should_exit = True
+            wait_until(lambda: gateway.app.gateway.is_stopping)
+            client.sendall(request.removeprefix(begun))
+            received = b""
+            while data := client.recv(65536):  # until the gateway closes it
+                received += data
+        assert b"connection: close" in received.lower()
+        assert ENDS["chat"] in received
+
+
+def test_gateway_that_stops_does_not_wait_long_for_a_client_that_sends_nothing(way: str) -> None:
+    with running_gateway(Settings(), way) as gateway:
+        address = ("127.0.0.1", int(gateway.url.rpartition(":")[2]))
+        with socket.create_connection(address, timeout=5) as client:
+            wait_until(lambda: len(gateway.server.server_state.connections) == 1)
+            gateway.server.should_exit = True
+            assert client.recv(1) == b""
+
+
 @pytest.mark.parametrize("door", DIALECTS)
 def test_gateway_that_stops_fails_what_is_open_after_the_grace(door: str, way: str) -> None:
     never = threading.Event()

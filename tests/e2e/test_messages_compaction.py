@@ -34,7 +34,8 @@ streamed = pytest.mark.parametrize("stream", [True, False])
 
 @pytest.fixture(scope="module")
 def stage() -> Iterator[Stage]:
-    with running_stage() as running:
+    lacking = {"kind": "messages", "compaction": "gateway"}
+    with running_stage(upstreams={"lacking": lacking}) as running:
         yield running
 
 
@@ -92,6 +93,28 @@ def test_a_summary_is_one_compaction_block(stage: Stage, dialect: str, stream: b
     assert block["encrypted_content"].startswith(TAG)
 
 
+@streamed
+@others
+@pytest.mark.parametrize(
+    "answer",
+    [Answer(()), Answer((Said(("The user",)),), finish="length")],
+    ids=["empty", "cut"],
+)
+def test_an_answer_that_is_no_summary_is_an_error(
+    stage: Stage, dialect: str, stream: bool, answer: Answer
+) -> None:
+    scene = stage.scene(dialect, answer)
+    reply = post(stage, model=scene.model, compaction=WISH, stream=stream)
+    if stream:
+        last = payloads(reply.content)[-1][1]
+        assert not any("content_block" in event["type"] for _, event in payloads(reply.content))
+    else:
+        assert reply.status_code == 502
+        last = json.loads(reply.content)
+    assert last["type"] == "error"
+    assert "was not compacted" in last["error"]["message"]
+
+
 @others
 def test_a_block_comes_back_in_place_of_what_it_summarises(stage: Stage, dialect: str) -> None:
     block = summarised(stage, dialect, stream=False)
@@ -145,6 +168,24 @@ def test_a_messages_upstream_makes_the_summary_itself(stage: Stage) -> None:
     scene = stage.scene("messages", native)
     body = json.loads(post(stage, model=scene.model, compaction=WISH).content)
     assert (body["content"], body["stop_reason"]) == ([block], "compaction")
+
+
+@streamed
+def test_a_messages_upstream_that_makes_no_summaries_is_asked_for_a_text(
+    stage: Stage, stream: bool
+) -> None:
+    """A server that only resembles Anthropic's would ignore the field, and answer with an ordinary message."""
+    scene = stage.scene("messages", said(SUMMARY), said("Mast done."), route="lacking")
+    reply = post(stage, model=scene.model, compaction=WISH, stream=stream)
+    assert reply.status_code == 200, reply.text
+    assert INSTRUCTION in json.dumps(scene.heard)
+    assert "compaction" not in scene.heard
+    assert SUMMARY in reply.text
+    assert b'"stop_reason":"compaction"' in reply.content
+    block = {"type": "compaction", "content": SUMMARY, "signature": "of-anthropic"}
+    replayed = [{"role": "assistant", "content": [block]}, {"role": "user", "content": "Go."}]
+    assert post(stage, model=scene.model, messages=replayed).status_code == 200
+    assert scene.heard["messages"][0]["content"][0]["text"] == PREFACE + SUMMARY
 
 
 def test_a_messages_upstream_gets_our_own_block_as_a_message(stage: Stage) -> None:

@@ -209,6 +209,13 @@ def test_conversations_are_listed(tmp_path: Path) -> None:
     assert done.stdout.rstrip().endswith("say hello")
 
 
+def test_nothing_is_kept_where_storing_is_off(tmp_path: Path) -> None:
+    env = {"DRAGOMAN_STORE_POLICY": "off", "XDG_STATE_HOME": str(tmp_path / "nothing")}
+    done = run_piped(tmp_path, "say hello", env=env)
+    assert (done.returncode, done.stdout.rstrip().endswith("not kept")) == (0, True), done
+    assert not (tmp_path / "nothing").exists()
+
+
 def test_process_that_is_killed_loses_only_the_turn_it_was_in(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("the content", encoding="utf-8")
 

@@ -38,6 +38,23 @@ def test_long_paste_of_many_lines_is_one_question(tmp_path: Path) -> None:
     assert len(upstream.requests) == 1
 
 
+def test_paste_that_the_terminal_does_not_mark_is_one_question(tmp_path: Path) -> None:
+    pasted = "\n".join(f"line {number} {'x' * 90}" for number in range(200)) + "\nQQQQ"
+    with (
+        ScriptedUpstream.in_thread([answer("Read.")]) as upstream,
+        in_terminal(tmp_path, *options(upstream)) as running,
+    ):
+        running.until(PROMPT)
+        running.type(pasted.replace("\n", "\r"))
+        running.until("QQQQ")
+        running.type("\r")
+        running.until(r"Read\.")
+        running.until(PROMPT)
+        running.press_ctrl_d()
+        assert running.wait() == 0
+    assert user_words(upstream.requests[0]) == [pasted]
+
+
 def test_lines_end_with_a_backslash_or_alt_enter_and_history_comes_back(tmp_path: Path) -> None:
     with ScriptedUpstream.in_thread([answer("One."), answer("Two.")]) as upstream:
         with in_terminal(tmp_path, *options(upstream)) as running:

@@ -351,6 +351,19 @@ def wait_for(file: Path, running: InTerminal) -> None:
 ROUGH = Path(__file__).parents[1] / "support" / "mcp_servers" / "rough.py"
 
 
+def test_time_runs_while_servers_start_and_ctrl_c_then_leaves_a_clean_screen(
+    tmp_path: Path,
+) -> None:
+    server = "silent=sleep 987611"
+    with in_terminal(tmp_path, "--mcp", server, "--upstream", "rehearsal") as running:
+        running.until(r"starting MCP servers: silent.{0,20}0\.0 s")
+        running.until(r"starting MCP servers: silent.{0,20}[1-9] s")
+        running.press_ctrl_c()
+        assert running.wait() == 130
+        assert "starting" not in running.screen
+        assert gone("sleep 987611")
+
+
 def test_question_of_an_mcp_server_is_asked_field_by_field_and_answered(tmp_path: Path) -> None:
     server = f"shop={sys.executable} -S {ROUGH} asks_first"
     script = [call("shop__ask", {}), answer("Done.")]

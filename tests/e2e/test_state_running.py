@@ -14,6 +14,7 @@ from gateway_harness import wait_until
 from plain_http import ask, fetch, plain_body, streaming
 from stage import Stage, running_stage
 from vendor_wire import Answer, Said, Tool, stream
+from websocket_client import socket_client
 
 CALLING = Answer((Tool("call_1", "get_weather", ('{"city":', '"Paris"}')),))
 DONE = Answer((Said(("It is ", "sunny.")),))
@@ -188,6 +189,28 @@ def test_a_stream_that_cannot_be_stored_has_failed(
     assert "required_action" not in json.dumps(events[-1])
     assert "response.required_action" not in [event["type"] for event in events]
     assert [event["sequence_number"] for event in events] == list(range(len(events)))
+
+
+@pytest.mark.parametrize("profile", ["default", "required-action"])
+@pytest.mark.parametrize("dialect", ["chat", "responses"])
+def test_over_a_websocket_the_connection_goes_on_without_the_store(
+    bereft: Stage, dialect: str, profile: str
+) -> None:
+    scene = bereft.scene(dialect, DONE, CALLING, DONE, CALLING)
+    headers = {"x-dragoman-profile": profile}
+    with socket_client(bereft.url, scene.model, additional_headers=headers) as client:
+        first = client.answer(input="Hi.")["id"]
+        events = client.ask(input="And?", store=True, tools=TOOLS, previous_response_id=first)
+        assert events[-1]["type"] == "response.failed"
+        assert "could not be stored" in events[-1]["response"]["error"]["message"]
+        assert "response.required_action" not in [event["type"] for event in events]
+        frame = client.error(input="And?", previous_response_id=first)  # evicted
+        assert (frame["status"], frame["error"]["code"]) == (503, "server_is_overloaded")
+        again = client.answer(input="Hi.")["id"]
+        last = client.ask(input="And?", tools=TOOLS, previous_response_id=again)[-1]
+        # Who is asked for outputs may submit them over HTTP, so they cannot be asked for if nothing can be stored.
+        is_failed = profile == "required-action"
+        assert last["type"] == ("response.failed" if is_failed else "response.completed")
 
 
 def test_what_needs_the_store_fails_clearly_without_it(bereft: Stage) -> None:

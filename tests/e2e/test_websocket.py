@@ -7,13 +7,14 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import uvicorn
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
+from doors import payloads
 from dragoman.config.settings import ServerSettings, StoreSettings
 from dragoman.server.app import create_app
 from dragoman.testing import (
@@ -84,6 +85,55 @@ def test_tool_call_and_its_output_in_four_turns(stage: Stage, dialect: str) -> N
     assert places == sorted(places)
     assert heard.count("Hello.") == 2
     assert "previous_response_id" not in scene.heard
+
+
+NAMES = ("id", "item_id", "created_at", "completed_at")  # new in each response
+SETTINGS: Json = {
+    "tools": [TOOL, {"type": "custom", "name": "patch"}],
+    "tool_choice": {"type": "function", "name": "get_weather"},
+    "parallel_tool_calls": False,
+    "reasoning": {"effort": "low"},
+    "text": {"verbosity": "low"},
+    "include": ["reasoning.encrypted_content"],
+    "instructions": "Be brief.",
+    "metadata": {"a": "b"},
+    "max_output_tokens": 100,
+    "temperature": 0.5,
+    "prompt_cache_key": "thread-1",
+    "service_tier": "default",
+}
+
+
+def nameless(value: Any) -> Any:
+    """An event without what is new in each response."""
+    if isinstance(value, dict):
+        return {
+            name: nameless(each) for name, each in cast("Json", value).items() if name not in NAMES
+        }
+    if isinstance(value, list):
+        return [nameless(each) for each in value]  # pyright: ignore[reportUnknownVariableType] -- any JSON
+    return value
+
+
+@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_events_and_what_the_upstream_gets_are_those_of_a_post(dialect: str, store: str) -> None:
+    """On a gateway of its own: an upstream that repeats its ids, as a scripted one does, is relayed differently later."""
+    answer = Answer((Thought("Hm.", "seal"), Said(("Let me ", "look.")), CALL))
+    with running_stage(store=STORES[store]) as stage:
+        scene = stage.scene(dialect, answer, answer)
+        body = {"model": scene.model, "store": False, "input": "Weather?", **SETTINGS}
+        with plain_connection(stage.gateway) as client:
+            headers = {"content-type": "application/json"}
+            client.request("POST", "/v1/responses", json.dumps({**body, "stream": True}), headers)
+            events = [event for _, event in payloads(client.getresponse().read())]
+        with socket_client(stage.url, scene.model) as connected:
+            sent = connected.ask(**body)
+    # A ping of the upstream is a keep-alive; `sent` is without it.
+    posted = [event for event in events if event["type"] != "keepalive"]
+    assert nameless(sent) == nameless(posted)
+    one, other = [json.loads(request.body) for request in scene.requests]
+    assert one == other
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -248,6 +298,24 @@ def test_unknown_response_is_not_passed_to_an_upstream(stage: Stage, dialect: st
     assert scene.requests == []
 
 
+@pytest.mark.parametrize("store", [True, False])
+def test_response_of_another_caller_is_unknown(store: bool) -> None:
+    server = ServerSettings(shutdown_grace=0.3, api_keys=("sk-one", "sk-two"))
+    with running_stage(server=server, store=StoreSettings(url="memory:")) as stage:
+        scene = stage.scene("chat", HELLO, HELLO)
+        one, two = ({"authorization": f"Bearer sk-{name}"} for name in ("one", "two"))
+        with (
+            socket_client(stage.url, scene.model, additional_headers=one) as owner,
+            socket_client(stage.url, scene.model, additional_headers=two) as other,
+        ):
+            first = owner.answer(input="Hi.", store=store)["id"]
+            frame = other.error(input="And?", previous_response_id=first)
+            assert frame["error"]["code"] == "previous_response_not_found"
+            assert len(scene.requests) == 1
+            owner.answer(input="And?", previous_response_id=first)
+            assert other.answer(input=[], generate=False)["status"] == "completed"
+
+
 def test_output_of_an_unknown_call_is_refused_and_evicts(stage: Stage) -> None:
     scene = stage.scene("chat", CALLS)
     with socket_client(stage.url, scene.model) as client:
@@ -257,6 +325,19 @@ def test_output_of_an_unknown_call_is_refused_and_evicts(stage: Stage) -> None:
         assert frame["status"] == 400
         frame = client.error(input=[OUTPUT], previous_response_id=first)
         assert frame["error"]["code"] == "previous_response_not_found"
+
+
+@pytest.mark.parametrize("wrong", [{"background": True}, {"generate": "no"}, {"input": 7}])
+def test_continuation_with_a_mistake_evicts_in_its_own_lane_only(stage: Stage, wrong: Json) -> None:
+    scene = stage.scene("chat", HELLO, HELLO)
+    with socket_client(stage.url, scene.model) as client:
+        first = client.answer(input="Hi.")["id"]
+        asked = {"input": "And?", "previous_response_id": first}
+        client.error(**{**asked, **wrong}, stream_id="fork")
+        client.error(**{**asked, **wrong}, stream_id="a b")
+        client.answer(**asked, stream_id="fork")
+        assert client.error(**{**asked, **wrong})["status"] == 400
+        assert client.error(**asked)["error"]["code"] == "previous_response_not_found"
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -334,6 +415,42 @@ def test_too_large_message_is_an_error_and_a_far_too_large_one_ends_the_connecti
                 client.receive()
             assert closed.value.rcvd is not None
             assert closed.value.rcvd.code == 1009
+
+
+def test_connections_together_remember_only_so_much() -> None:
+    """An idle connection costs a client nothing, and neither does a warm-up."""
+    server = ServerSettings(shutdown_grace=0.3, max_body_bytes=100_000, websocket_memory=225_000)
+    with (
+        running_stage(server=server) as stage,
+        socket_client(stage.url, "chat/m") as one,
+        socket_client(stage.url, "chat/m") as other,
+    ):
+        scene = stage.scene("chat", HELLO, HELLO)
+        first = one.answer(input="x" * 90_000, generate=False, stream_id="first")["id"]
+        ids = [
+            client.answer(input="x" * 70_000, generate=False, stream_id="a")["id"]
+            for client in (one, other)
+        ]
+        frame = one.error(input="Hi.", previous_response_id=first)
+        assert (frame["status"], frame["error"]["code"]) == (400, "previous_response_not_found")
+        for client, known in zip((one, other), ids, strict=True):
+            client.answer(model=scene.model, input="Hi.", previous_response_id=known)
+
+
+def test_what_is_not_the_conversation_does_not_count_as_remembered() -> None:
+    """Codex sends its tools with every request."""
+    server = ServerSettings(shutdown_grace=0.3, max_body_bytes=50_000)
+    described = {**TOOL, "description": "x" * 20_000}
+    with running_stage(server=server) as stage:
+        scene = stage.scene("chat", *[HELLO] * 6)
+        with socket_client(stage.url, scene.model) as client:
+            previous = None
+            for _ in range(6):
+                response = client.answer(
+                    input="And?", tools=[described], previous_response_id=previous
+                )
+                previous = response["id"]
+    assert len(scene.heard["messages"]) == 11
 
 
 def test_steering_is_refused(stage: Stage) -> None:

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dragoman.config.policy import read_policy
-from dragoman.engine.approval import Judgement, Policy, Subject
+from dragoman.engine.approval import Policy, PolicyDecision, Subject
 
 DENIED = "denied --all x"
 SECONDS = 20
@@ -138,7 +138,7 @@ def is_run(command: str, workshop: Path) -> bool:
     return was_run
 
 
-def judge(policy: Policy, command: str) -> Judgement:
+def judge(policy: Policy, command: str) -> PolicyDecision:
     return policy.judge("shell", [Subject("command", command)])
 
 

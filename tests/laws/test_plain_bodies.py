@@ -47,7 +47,7 @@ def words_only(finish: str) -> dict[str, Any]:
 
 
 def counted(tally: Tally) -> list[object]:
-    return [getattr(tally, name) for name in Tally.__slots__]
+    return [getattr(tally, name) for name in Tally.__struct_fields__]
 
 
 def check_body(dialect: str, body: bytes, context: DecodeContext) -> bool:

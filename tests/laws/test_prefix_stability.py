@@ -8,6 +8,7 @@ requests are compared without them (`prompt_of`), and by their bytes where there
 """
 
 import json
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import pytest
@@ -17,17 +18,22 @@ from msgspec.structs import replace
 
 from corpus_cases import DIALECTS
 from dragoman._json import Raw, as_object
+from dragoman.config.settings import UpstreamSettings
 from dragoman.core.fields import read_list, read_text
+from dragoman.core.summaries import Packed, pack_summary
 from dragoman.dialects.codec import Target
 from dragoman.dialects.registry import codec
 from dragoman.dialects.translate import translate_request
+from dragoman.gateway.compaction import expand
+from dragoman.gateway.targets import AttemptTarget, target_of
+from dragoman.model.parts import Dialect
 from strategies import json_texts, texts
 
 Json = dict[str, Any]
 
 SCHEMA = {"type": "object", "properties": {"x": {"type": "string"}}}
-# Names that some upstream does not accept are replaced by aliases; two of these are alike when flattened.
-NAMES = ("f", "mcp__x__y", "a name with spaces", "long_" * 20, "ns__f")
+# Names that some upstream does not accept are replaced by aliases; some of these are alike when flattened.
+NAMES = ("f", "mcp__x__y", "a name with spaces", "long_" * 20, "ns__f", "found__late")
 IDS = ("a", "b:1", "functions.f:0", "c" * 70)
 
 
@@ -81,7 +87,7 @@ def steps() -> st.SearchStrategy[list[Step]]:
         st.booleans(),
         st.sampled_from(("", "", "remember")),
         st.lists(called, max_size=2).map(tuple),
-        st.sampled_from(("", "", "late", "later tool")),
+        st.sampled_from(("", "", "late", "later tool", "a tool", "f")),
         words,
     )
     return st.lists(step, min_size=2, max_size=4)
@@ -192,9 +198,11 @@ class Conversation:
 
     def request(self, cut: int) -> bytes:
         names = ["ToolSearch", *self.offered]
+        tools = [self._tool(name) for name in names]
         if self.dialect == "messages":
-            names += [name for at, name in self.loaded.items() if at <= cut]
-        tools = [self._tool(name) for name in dict.fromkeys(names)]
+            # Claude Code has a loaded tool at its alphabetical place; here, all of them come first.
+            loaded = {name for at, name in self.loaded.items() if at <= cut} - set(names)
+            tools = [{**self._tool(name), "defer_loading": True} for name in sorted(loaded)] + tools
         if self.dialect == "responses":
             tools.append({"type": "tool_search", "execution": "client", "parameters": SCHEMA})
             members = [self._tool(name) for name in self.offered]
@@ -249,8 +257,11 @@ class Prompt(NamedTuple):
 def prompt_of(body: bytes, target: str) -> Prompt:
     fields = as_object(body)
     head = fields.get("system", fields.get("instructions"))
+    tools = blocks(fields.get("tools"), target)
     return Prompt(
-        blocks(fields.get("tools"), target),
+        [
+            tool for tool in tools if "defer_loading" not in tool
+        ],  # the others are not at the beginning
         blocks(head, target),
         [entry(each, target) for each in read_list(fields[HISTORY[target]]) or ()],
     )
@@ -332,6 +343,55 @@ def test_a_longer_request_begins_with_the_shorter_one(
         # Nothing of it has breakpoints: the bytes are the same.
         before, after = (read_list(as_object(body)[HISTORY[target]]) or [] for body in sent)
         assert after[: len(before)] == before
+
+
+@pytest.mark.parametrize("target", DIALECTS)
+@given(
+    rounds=steps(),
+    place=st.integers(0, 8),
+    kind=st.sampled_from(("summary", "item", "trigger")),
+    data=st.data(),
+)
+def test_a_compacted_conversation_begins_alike_too(
+    target: Dialect, rounds: list[Step], place: int, kind: str, data: st.DataObject
+) -> None:
+    """The summary stands anywhere in the history, and the requests after it begin alike."""
+    conversation = Conversation("responses", rounds, ["f"], is_marked=False)
+    sizes = [cut for cut in conversation.cuts if cut > place]
+    cuts = sizes[:1] * 2 if len(sizes) < 2 else data.draw(st.sampled_from([*pairwise(sizes)]))
+    block = Raw(b'{"type":"compaction","content":"S"}')
+    native = Packed(summary="S", native=block, dialect="messages", is_inline=kind == "item")
+    packed = pack_summary(Packed(summary="S") if kind == "summary" else native)
+    added: list[Json] = [{"type": "compaction", "encrypted_content": packed}]
+    if kind == "trigger":
+        added.insert(0, {"type": "compaction_trigger"})
+    sent: list[Prompt] = []
+    for cut in cuts or (len(conversation.items),) * 2:
+        fields = json.loads(conversation.request(cut))
+        fields["input"][place:place] = added
+        request = codec("responses").decode_request(json.dumps(fields).encode())
+        expanded = expand(request, upstream(target))
+        sent.append(prompt_of(codec(target).encode_request(expanded).body, target))
+    old, new = sent
+    assert (new.head, new.tools[: len(old.tools)]) == (old.head, old.tools)
+    # Neighbours of one role are one message of Messages, so the last one may have grown.
+    assert new.history[: len(old.history) - 1] == old.history[:-1]
+    (about, last), (new_about, grown) = old.history[-1], new.history[len(old.history) - 1]
+    assert (new_about, grown[: len(last)]) == (about, last)
+
+
+def upstream(dialect: Dialect) -> AttemptTarget:
+    settings = replace(UpstreamSettings(kind="chat"), kind=dialect)
+    return AttemptTarget(
+        client_dialect="responses",
+        dialect=dialect,
+        upstream="u",
+        model="m",
+        settings=settings,
+        accepts=target_of(settings, dialect, "m", "responses"),
+        is_same_dialect=dialect == "responses",
+        is_obsidian=False,
+    )
 
 
 @pytest.mark.parametrize("source", DIALECTS)

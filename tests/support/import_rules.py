@@ -1,6 +1,6 @@
 """The rules of who may import what, as functions from source text to violations.
 
-    __main__ → cli → testing → {agent | server} → (the package itself) → gateway → state → {engine.run, upstream, store} → {offload | config} → inspection → {toolcalls | obsidian}
+    __main__ → cli → {testing | certify} → {agent | server} → (the package itself) → gateway → state → {engine.run, upstream, store} → {offload | config | recordings} → inspection → {toolcalls | obsidian}
       → {engine (pure) | dialects | textcalls} → core → model → {sse, _json} → errors
 
 A module imports from layers below its own, and from its own; layers in one brace do not import one another. Nothing
@@ -25,13 +25,13 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("engine", "dialects", "textcalls"),
     ("toolcalls", "obsidian"),
     ("inspection",),
-    ("offload", "config"),
+    ("offload", "config", "recordings"),
     ("engine.run", "upstream", "store"),
     ("state",),
     ("gateway",),
     ("",),  # dragoman/__init__.py
     ("server", "agent"),
-    ("testing",),
+    ("testing", "certify"),
     ("cli",),
     ("__main__",),
 )

@@ -12,7 +12,7 @@ from dragoman.dialects.translate import make_decoder
 from dragoman.model.events import Event
 from dragoman.model.outcome import Choice, Outcome, Problem
 from dragoman.model.parts import Call, Dialect, Part, Reasoning, Refusal, Text
-from dragoman.upstream.base import Reply, UpstreamRequest
+from dragoman.upstream.base import UpstreamReply, UpstreamRequest
 from dragoman.upstream.rehearsal.delivery import Delivery
 from dragoman.upstream.rehearsal.upstream import perform
 
@@ -193,7 +193,7 @@ def loads(data: bytes | str) -> Json:
     return cast("Json", json.loads(data))
 
 
-async def read_all(reply: Reply) -> list[bytes]:
+async def read_all(reply: UpstreamReply) -> list[bytes]:
     """Every piece of a reply that ends."""
     pieces: list[bytes] = []
     while piece := await asyncio.wait_for(reply.read(), WAIT):

@@ -42,6 +42,8 @@ class Served:
         self._options = options
         self._wrapper = wrapper
         self._process: subprocess.Popen[bytes] | Command | None = None
+        self.terminal: int | None = None
+        """The terminal that becomes its standard input and that of its session; None: it has none."""
 
     def start(self) -> None:
         arguments = ["serve", "--port", str(self.port), *self._options]
@@ -58,8 +60,14 @@ class Served:
                     start_new_session=True,
                 )
             else:
-                files = (nothing.fileno(), log.fileno(), log.fileno())
-                self._process = Command(arguments, cwd=self._folder, env=environment, files=files)
+                given = nothing.fileno() if self.terminal is None else self.terminal
+                self._process = Command(
+                    arguments,
+                    cwd=self._folder,
+                    env=environment,
+                    files=(given, log.fileno(), log.fileno()),
+                    takes_terminal=self.terminal is not None,
+                )
         wait_until(self._is_there, PATIENCE)
 
     def kill(self) -> None:

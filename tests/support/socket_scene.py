@@ -19,7 +19,7 @@ from dragoman.testing import (
     ScriptedUpstream,
     sse,
 )
-from dragoman.upstream.base import Reply, UpstreamRequest
+from dragoman.upstream.base import UpstreamReply, UpstreamRequest
 from dragoman.upstream.http.upstream import HttpUpstream
 from loops import play
 from vendor_wire import Answer, Said, stream
@@ -128,7 +128,7 @@ def asking(items: object, key: str | None = None, **fields: object) -> UpstreamR
     )
 
 
-async def whole(reply: Reply) -> bytes:
+async def whole(reply: UpstreamReply) -> bytes:
     pieces: list[bytes] = []
     try:
         while data := await reply.read():
@@ -146,7 +146,7 @@ class Talk:
         self.items = list(items or (USER,))
         self._key = key
 
-    async def turn(self, **fields: object) -> Reply:
+    async def turn(self, **fields: object) -> UpstreamReply:
         """The answer, which is complete; the next turn goes on with it."""
         reply = await self._upstream.send(asking(self.items, self._key, **fields))
         assert reply.status == 200

@@ -16,17 +16,22 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, requires, version
 
+from dragoman.cli.certify import configure as configure_certify
 from dragoman.cli.check import configure as configure_check
 from dragoman.cli.completion import configure as configure_completion
 from dragoman.cli.connect import configure as configure_connect
 from dragoman.cli.init import configure as configure_init
 from dragoman.cli.inspect import configure as configure_inspect
+from dragoman.cli.keys import configure as configure_keys
 from dragoman.cli.launch import configure as configure_launch
 from dragoman.cli.options import Options
+from dragoman.cli.reload import configure as configure_reload
+from dragoman.cli.replay import configure as configure_replay
 from dragoman.cli.run import configure as configure_run
 from dragoman.cli.screen import BROKEN_PIPE, CANNOT_WORK, INTERRUPTED, complain, discard_output
 from dragoman.cli.serve import configure as configure_serve
 from dragoman.cli.trust import configure as configure_trust
+from dragoman.cli.verify import configure as configure_verify
 from dragoman.errors import ConfigError
 
 __all__ = ("main",)
@@ -98,6 +103,10 @@ _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
         "start the gateway: any client dialect in front of any upstream",
         configure_serve,
     ),
+    "reload": (
+        "have a gateway that runs read its configuration again, without stopping it",
+        configure_reload,
+    ),
     "launch": (
         "start Codex or Claude Code on any model, with a gateway of its own if none runs",
         configure_launch,
@@ -114,6 +123,14 @@ _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
         "validate the configuration, show it without its secrets, and try each upstream",
         configure_check,
     ),
+    "certify": (
+        "ask an upstream what real clients ask, and write the section that makes up for what it gets wrong",
+        configure_certify,
+    ),
+    "keys": (
+        "make, list and revoke named keys of the gateway, each with its models and limits",
+        configure_keys,
+    ),
     "trust": (
         "say once that the dragoman.toml of a folder may start programs and send keys",
         configure_trust,
@@ -125,6 +142,14 @@ _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "inspect": (
         "show the tool calls of a recorded answer, how they arrived, and what is wrong with them",
         configure_inspect,
+    ),
+    "replay": (
+        "send recorded requests again, and show what differs in the calls",
+        configure_replay,
+    ),
+    "verify": (
+        "check the receipt of a request against a recording of it",
+        configure_verify,
     ),
     "completion": (
         "print a script that completes this command in bash, zsh or fish",

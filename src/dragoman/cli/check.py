@@ -24,7 +24,7 @@ from dragoman.server.observe.console import console_line
 from dragoman.server.observe.logs import LineHandler
 
 if TYPE_CHECKING:
-    from dragoman.server.reachability import Finding
+    from dragoman.server.reachability import CheckFinding
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="do not ask the upstreams a question; without this, each model that a route names is asked for a few tokens",
     )
     parser.add_argument(
-        "--all", action="store_true", help="show every setting, also those that have their defaults"
+        "--all", action="store_true", help="show every setting, including those with default values"
     )
     parser.set_defaults(run=_check)
 
@@ -113,7 +113,7 @@ def _configuration(settings: Settings, source: str, *, is_all: bool) -> Iterator
         yield (Span("# warning: ", "bad"), Span(visible_line(warning)))
 
 
-def _findings(findings: "Sequence[Finding]", secrets: Secrets) -> Iterator[Line]:
+def _findings(findings: "Sequence[CheckFinding]", secrets: Secrets) -> Iterator[Line]:
     width = max(len(finding.upstream) for finding in findings)
     yield ()
     for finding in findings:

@@ -16,7 +16,7 @@ from msgspec import Struct
 from dragoman._json import dumps_document, loads
 from dragoman.config.environment import write_private
 from dragoman.errors import ConfigError, MalformedJson
-from dragoman.server.connect import GatewayAccess, snippet
+from dragoman.server.connect import UNKNOWN_MODEL, GatewayAccess, snippet
 
 PROFILE = "dragoman"
 # A settings file has kilobytes.
@@ -60,6 +60,23 @@ def write_claude_code(access: GatewayAccess, environ: Mapping[str, str]) -> list
     written = settings | {"env": cast("dict[str, object]", env) | added}
     backup = _write(path, dumps_document(written))
     return [WrittenFile(path, backup, dumps_document({"env": added}).decode(), hint)]
+
+
+def write_client(client: str, access: GatewayAccess, environ: Mapping[str, str]) -> str:
+    """Write the settings of a client of `WRITERS`. Returns what was written, and how to use it, for a person.
+
+    Raises:
+        ConfigError: no model is known, or a file cannot be read or written.
+    """
+    if access.model == UNKNOWN_MODEL:
+        raise ConfigError("--write: expected --model beside it, no model is known")
+    return "".join(map(_report, WRITERS[client](access, environ)))
+
+
+def _report(file: WrittenFile) -> str:
+    kept = "" if file.backup is None else f" (what was there: {file.backup})"
+    shown = "".join(f"  {line}\n" for line in file.shown.splitlines())
+    return f"wrote {file.path}{kept}\n{shown}{file.hint}\n"
 
 
 WRITERS: Mapping[str, Callable[[GatewayAccess, Mapping[str, str]], list[WrittenFile]]] = {

@@ -8,10 +8,10 @@ import os
 
 from msgspec import Struct
 
-from dragoman.cli.client_files import WRITERS, WrittenFile
-from dragoman.cli.gateways import check_url, key_for, models_at
+from dragoman.cli.client_files import WRITERS, write_client
+from dragoman.cli.gateways import access_to, check_url, key_for, models_at
 from dragoman.cli.options import Options, add_config_option
-from dragoman.cli.screen import CLEAN, complain, write
+from dragoman.cli.screen import CLEAN, complain, own_command, write
 from dragoman.cli.trust import ask_for_trust_in_server
 from dragoman.config.read import load_settings
 from dragoman.config.settings import Settings
@@ -68,17 +68,8 @@ def _connect(options: Options) -> int:
     if not options.write:
         write(visible(snippet(options.client, access)).encode())
         return CLEAN
-    if access.model == UNKNOWN_MODEL:
-        raise ConfigError("--write: expected --model beside it, no model is known")
-    for file in WRITERS[options.client](access, os.environ):
-        write(visible(_report(file)).encode())
+    write(visible(write_client(options.client, access, os.environ)).encode())
     return CLEAN
-
-
-def _report(file: WrittenFile) -> str:
-    kept = "" if file.backup is None else f" (what was there: {file.backup})"
-    shown = "".join(f"  {line}\n" for line in file.shown.splitlines())
-    return f"wrote {file.path}{kept}\n{shown}{file.hint}\n"
 
 
 class _Found(Struct, frozen=True):
@@ -91,28 +82,30 @@ def _find(options: Options, settings: Settings) -> _Found:
     if given is not None and options.model is not None:
         return _Found(access_of(settings, given, options.model))
     configured = gateway_url(settings.server)
-    running = _running(given, configured, settings)
+    running = _running(given, configured, settings, is_named=options.config is not None)
     if running is None:
         url = given or configured
-        note = f"no gateway answers at {url}; start one: dragoman serve"
+        note = f"no gateway answers at {url}; start one: {own_command()} serve"
         model = options.model or fitting_model(options.client, default_models(settings))
         return _Found(access_of(settings, url, model), note)
     models, is_same = models_at(running, key_for(settings), settings)
     known = settings if is_same else Settings()
     names = [each.name for each in models]
-    access = access_of(known, running.url, options.model or fitting_model(options.client, names))
+    access = access_to(running, known, options.model or fitting_model(options.client, names))
     if running.models is not None:
         return _Found(access)
-    needs_key = GatewayAccess(
-        url=access.url, model=access.model, key="gateway", allows_obsidian=access.allows_obsidian
-    )
     return _Found(
-        needs_key, f"the gateway at {running.url} wants a key; {KEY_VARIABLE} has none of its keys"
+        access, f"the gateway at {running.url} wants a key; {KEY_VARIABLE} has none of its keys"
     )
 
 
-def _running(given: str | None, configured: str, settings: Settings) -> RunningGateway | None:
-    """The gateway that answers: at the given address, else at the configured one, else at one that was recorded."""
+def _running(
+    given: str | None, configured: str, settings: Settings, *, is_named: bool
+) -> RunningGateway | None:
+    """The gateway that answers: at the given address, else at the configured one, else at one that was recorded.
+
+    is_named: `--config` names the configuration, so a recorded gateway with other settings is not the one that is meant.
+    """
     key = key_for(settings)
     if given is not None:
         # A key of the configuration is not for an address that the command line names.
@@ -120,5 +113,8 @@ def _running(given: str | None, configured: str, settings: Settings) -> RunningG
     running = find_gateway(configured, key)
     if running is not None:
         return running
-    others = (find_gateway(url, key) for url in recorded_urls(os.environ))
-    return next((each for each in others if each is not None), None)
+    for url in recorded_urls(os.environ):
+        running = find_gateway(url, key)
+        if running is not None and (not is_named or models_at(running, key, settings)[1]):
+            return running
+    return None

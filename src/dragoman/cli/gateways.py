@@ -1,19 +1,21 @@
-"""The gateway that runs, and the model that fits a client: what `connect` and `launch` have in common."""
+"""Finds the running gateway and the model that fits a client, for `connect` and `launch`."""
 
 import os
 from collections.abc import Sequence
 from urllib.parse import urlsplit
+
+from msgspec import structs
 
 from dragoman.config.secrets import mask_url
 from dragoman.config.settings import Settings
 from dragoman.errors import ConfigError
 from dragoman.gateway.route import Router, default_models
 from dragoman.inspection.terminal_text import visible_line
-from dragoman.server.connect import KEY_VARIABLE, fitting_model
+from dragoman.server.connect import KEY_VARIABLE, GatewayAccess, access_of, fitting_model
 from dragoman.server.running import RunningGateway, find_owners
 from dragoman.upstream.http.model_list import OfferedModel
 
-# A name that no list has: the gateway says which upstream takes names that it does not know.
+# A name that is in no list: the gateway then says which upstream gets unknown names.
 _ANY_NAME = "any-other-model"
 _MOST_SHOWN = 20
 
@@ -47,6 +49,12 @@ def key_for(settings: Settings) -> str | None:
     return os.environ.get(KEY_VARIABLE) or next(iter(settings.server.api_keys), None)
 
 
+def access_to(running: RunningGateway, settings: Settings, model: str | None) -> GatewayAccess:
+    """How to reach a gateway that runs. `settings`: its own, or the defaults if they are not known."""
+    access = access_of(settings, running.url, model)
+    return structs.replace(access, key="gateway") if running.needs_key else access
+
+
 def models_at(
     running: RunningGateway, key: str | None, settings: Settings | None
 ) -> tuple[tuple[OfferedModel, ...], bool]:
@@ -76,8 +84,8 @@ def choose_model(
     problems: Sequence[str] = (),
     how: str,
 ) -> str:
-    """The model for a client of `server.connect.CLIENTS`: of those that are known by name the one that fits, else the only one
-    that the upstreams offer.
+    """The model for a client of `server.connect.CLIENTS`: the one with a known name that fits, otherwise the only one that the
+    upstreams offer.
 
     Raises:
         ConfigError: there is none, or the choice is the user's. how: the option that names a model.

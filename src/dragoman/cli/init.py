@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from dragoman._json import dumps
 from dragoman.cli.options import Options
-from dragoman.cli.screen import CLEAN, show, write
+from dragoman.cli.screen import CLEAN, own_command, show, write
 from dragoman.cli.trust import found_in
 from dragoman.config.check import complete
 from dragoman.config.environment import upstreams_from, write_private
@@ -30,6 +30,22 @@ from dragoman.upstream.http.model_list import read_model_list
 
 # Servers that run models on this machine, by the port that each uses unless it is set otherwise.
 LOCAL_SERVERS = {"ollama": ("Ollama", 11434), "vllm": ("vLLM", 8000), "lmstudio": ("LM Studio", 1234)}  # fmt: skip
+# Vendors that speak Chat Completions: the variable that each one's documentation uses for its key, the address, and the names of
+# its models. The last ones have models of many families under names with a slash.
+CHAT_VENDORS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
+    "gemini": ("GEMINI_API_KEY", "https://generativelanguage.googleapis.com/v1beta/openai", ("gemini-*",)),
+    "mistral": ("MISTRAL_API_KEY", "https://api.mistral.ai/v1", ("mistral-*", "devstral-*", "codestral-*")),
+    "deepseek": ("DEEPSEEK_API_KEY", "https://api.deepseek.com/v1", ("deepseek-*",)),
+    "xai": ("XAI_API_KEY", "https://api.x.ai/v1", ("grok-*",)),
+    "moonshot": ("MOONSHOT_API_KEY", "https://api.moonshot.ai/v1", ("kimi-*",)),
+    "zai": ("ZAI_API_KEY", "https://api.z.ai/api/paas/v4", ("glm-*",)),
+    "dashscope": ("DASHSCOPE_API_KEY", "https://dashscope-intl.aliyuncs.com/compatible-mode/v1", ("qwen*",)),
+    "cerebras": ("CEREBRAS_API_KEY", "https://api.cerebras.ai/v1", ("llama*",)),
+    "groq": ("GROQ_API_KEY", "https://api.groq.com/openai/v1", ("llama-*", "openai/*", "moonshotai/*")),
+    "fireworks": ("FIREWORKS_API_KEY", "https://api.fireworks.ai/inference/v1", ("accounts/*",)),
+    "together": ("TOGETHER_API_KEY", "https://api.together.xyz/v1", ("*/*",)),
+    "openrouter": ("OPENROUTER_API_KEY", "https://openrouter.ai/api/v1", ("*/*",)),
+}  # fmt: skip
 # Seconds. A server on this machine lists its models within milliseconds.
 _PATIENCE = 1.0
 # A route for each model of a server makes the model known by its name; more would hide the rest of the file.
@@ -39,7 +55,8 @@ _GLOB_SIGNS = frozenset("*?[")
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
-        "It looks for OPENAI_API_KEY and ANTHROPIC_API_KEY, for Ollama (port 11434), vLLM (8000) and LM Studio (1234) on this "
+        "It looks for keys of vendors in the environment (OPENAI_API_KEY, ANTHROPIC_API_KEY, OPENROUTER_API_KEY, GEMINI_API_KEY "
+        "and others), for Ollama (port 11434), vLLM (8000) and LM Studio (1234) on this "
         "machine, and for codex on the PATH. Exit code: 0 written, 2 there is a file already, or it cannot be written."
     )
     parser.add_argument(
@@ -65,13 +82,15 @@ def _init(options: Options) -> int:
     if file.data == text.encode():
         # The person has just asked for this file, and it holds what the person's own environment has.
         Trusted(os.environ).add(file)
+    command = own_command()
     show(
         (
             (Span(f"wrote {CONFIG_FILE}", "strong"),),
             *((Span(f"  {visible_line(line)}"),) for line in found.lines),
             (
                 Span(
-                    "next: dragoman check, then dragoman serve, or dragoman launch claude", "faint"
+                    f"next: {command} check, then {command} serve, or {command} launch claude",
+                    "faint",
                 ),
             ),
         )
@@ -137,6 +156,10 @@ def _vendors(environ: Mapping[str, str]) -> Iterator[FoundUpstream]:
     families = {"openai": ("gpt-*",), "anthropic": ("claude-*",)}
     for name, settings in upstreams_from(environ).items():
         yield FoundUpstream(name, settings, f"{settings.api_key_env} is set", families[name])
+    for name, (variable, url, models) in CHAT_VENDORS.items():
+        if environ.get(variable):
+            settings = UpstreamSettings(kind="chat", base_url=url, api_key_env=variable)
+            yield FoundUpstream(name, settings, f"{variable} is set", models)
 
 
 def _local_servers(servers: Mapping[str, tuple[str, int]]) -> Iterator[FoundUpstream]:

@@ -1,25 +1,41 @@
 """`dragoman inspect`: the contents of a recorded answer, as `dragoman.inspection` finds them."""
 
 import argparse
+import os
 import shutil
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, get_args
 
+from msgspec import Struct, structs
+
 from dragoman.cli.options import Options
-from dragoman.cli.screen import CANNOT_WORK, CLEAN, PROBLEMS, complain, show, write
+from dragoman.cli.screen import CANNOT_WORK, CLEAN, PROBLEMS, ProgressLine, complain, show, write
 from dragoman.dialects.shapes import DialectName
 from dragoman.errors import GatewayError, RequestRefused
+from dragoman.inspection.exchange import RecordedExchange
+from dragoman.inspection.exchange_form import ExchangeReport
 from dragoman.inspection.layout import (
     Line,
     lay_out,
     loss_lines,
     problem_lines,
     to_json,
-    to_json_dump,
+    to_json_answers,
 )
-from dragoman.inspection.recording import recognise, rewrite
-from dragoman.inspection.report import Dumped, examine, examine_dumped, open_dump
+from dragoman.inspection.recorded_answer import RecordedName, exchange_of, report_recorded
+from dragoman.inspection.recording import Recognised, Recording, recognise, rewrite
+from dragoman.inspection.report import (
+    Dumped,
+    Report,
+    examine,
+    examine_dumped,
+    measure,
+    open_dump,
+)
+from dragoman.recordings import read_recordings
+from dragoman.server.inspector_page import ExportedPage, export_page, without_contents
 
 _MAX_INPUT = 1024 * 1024 * 1024  # the input is held in memory; recorded answers have megabytes
 _READ_SIZE = 1024 * 1024
@@ -34,7 +50,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "file",
         metavar="FILE",
         nargs="?",
-        help="a recorded SSE stream, JSON lines, JSON body or a dump of the gateway; - or nothing: standard input",
+        help="a recorded SSE stream, JSON lines, JSON body, a dump of the gateway, or a folder of serve --record; - or nothing: standard input",
     )
     parser.add_argument(
         "--from",
@@ -48,21 +64,53 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--to",
         dest="target",
         choices=dialects,
-        help="write the answer in this dialect, and the problems to standard error",
+        help="write the answer in this dialect, and the problems to standard error; with --html: the client's dialect",
     )
     output.add_argument("--json", action="store_true", help="print the findings as one JSON object")
+    parser.add_argument(
+        "--html",
+        metavar="OUT",
+        help="write the inspector's page for it, as one file without secrets",
+    )
+    parser.add_argument(
+        "--no-contents",
+        action="store_true",
+        help="with --html: leave out texts, arguments and headers",
+    )
     parser.set_defaults(run=_inspect)
+
+
+class _Answer(Struct, frozen=True):
+    """One recorded answer. times: of each frame, in seconds since 1970; empty if not recorded.
+
+    exchange: what it was recorded with, if that is known.
+    """
+
+    source: str
+    name: RecordedName
+    recognised: Recognised
+    report: Report
+    times: tuple[float, ...] = ()
+    exchange: RecordedExchange | None = None
 
 
 def _inspect(options: Options) -> int:
     source = "standard input" if options.file in (None, "-") else str(options.file)
     try:
+        if options.html is not None and options.json:
+            raise RequestRefused("expected --html or --json, got both")
+        if options.file is not None and Path(options.file).is_dir():
+            return _write_out(list(_open_folder(Path(options.file))), options)
         data = _read(options.file)
         dumped = open_dump(data)
         if dumped is not None:
             return _inspect_dump(dumped, options, source)
         recognised = recognise(data, _chosen(options.dialect))
-        report = examine(recognised)
+        with ProgressLine("decoding", len(data)) as progress:
+            report = examine(recognised, progress.advance)
+        if options.html is not None:
+            name = RecordedName(Path(source).name)
+            return _write_page([_Answer(source, name, recognised, report)], options)
         if options.target is not None:
             rewritten = rewrite(recognised, options.target)
             write(rewritten.data)
@@ -73,24 +121,89 @@ def _inspect(options: Options) -> int:
         else:
             show(tuple(lay_out(report, source, _width())))
     except GatewayError as error:
-        complain([error.message], source)
+        # A message about a folder names the recording in it.
+        complain([error.message], None if error.message.startswith(source) else source)
         return CANNOT_WORK
     return PROBLEMS if report.problems else CLEAN
 
 
 def _inspect_dump(dumped: tuple[Dumped, ...], options: Options, source: str) -> int:
     """Inspect every answer of a dump."""
+    answers = [
+        _Answer(
+            f"{source}, {each.request_id} from {each.upstream}",
+            RecordedName(each.request_id, each.upstream),
+            each.recognised,
+            examine_dumped(each),
+            each.times,
+        )
+        for each in dumped
+    ]
+    return _write_out(answers, options)
+
+
+def _open_folder(folder: Path) -> Iterator[_Answer]:
+    """The answers of the upstreams in a folder of recorded exchanges: of each exchange the last one, which it was answered from."""
+    for name, exchange in read_recordings(folder):
+        answered = [each for each in exchange.attempts if each.answer is not None]
+        attempt = answered[-1] if answered else None
+        dialect = _chosen(attempt.dialect) if attempt is not None else None
+        if attempt is None or attempt.answer is None or dialect is None:
+            raise RequestRefused(f"{name}: expected the answer of an upstream over HTTP, got none")
+        answer = attempt.answer
+        recording = Recording(answer.data, "sse" if answer.is_stream else "body", answer.status)
+        recognised = Recognised(dialect, "stream" if answer.is_stream else "body", recording)
+        timing = measure([piece.at - attempt.at for piece in answer.pieces])
+        report = structs.replace(examine(recognised), timing=timing)
+        named = RecordedName(exchange.id, attempt.upstream)
+        yield _Answer(f"{folder / name}", named, recognised, report, exchange=exchange)
+
+
+def _write_out(answers: Sequence[_Answer], options: Options) -> int:
+    """Write what was found in several answers."""
+    if options.html is not None:
+        return _write_page(answers, options)
     if options.target is not None:
-        raise RequestRefused(f"expected one answer to rewrite, got a dump of {len(dumped)}")
-    reports = [(answer, examine_dumped(answer)) for answer in dumped]
+        raise RequestRefused(f"expected one answer to rewrite, got {len(answers)}")
     if options.json:
-        write(to_json_dump(reports))
+        write(
+            to_json_answers([(each.name.id, each.name.upstream, each.report) for each in answers])
+        )
     else:
-        for number, (answer, report) in enumerate(reports):
-            whose = f"{source}, {answer.request_id} from {answer.upstream}"
+        for number, answer in enumerate(answers):
             apart: tuple[Line, ...] = ((),) if number else ()
-            show((*apart, *lay_out(report, whose, _width())))
-    return PROBLEMS if any(report.problems for _, report in reports) else CLEAN
+            show((*apart, *lay_out(answer.report, answer.source, _width())))
+    return PROBLEMS if any(answer.report.problems for answer in answers) else CLEAN
+
+
+def _write_page(answers: Sequence[_Answer], options: Options) -> int:
+    """Write the inspector's page with these answers into a file.
+
+    Raises:
+        RequestRefused: it cannot be written.
+    """
+    reports: list[ExchangeReport] = []
+    with ProgressLine("describing", len(answers), "answers") as progress:
+        for answer in answers:
+            exchange = answer.exchange or exchange_of(
+                answer.recognised,
+                answer.report,
+                answer.name,
+                target=options.target,
+                times=answer.times,
+            )
+            described = report_recorded(exchange)
+            reports.append(without_contents(described) if options.no_contents else described)
+            progress.advance(1)
+    title = answers[0].source if len(answers) == 1 else f"{len(answers)} answers"
+    page = export_page(ExportedPage(Path(title).name, reports))
+    try:
+        Path(str(options.html)).write_bytes(page)
+    except OSError as error:
+        raise RequestRefused(
+            f"expected a file to write, {options.html}: {error.strerror or error}"
+        ) from error
+    return PROBLEMS if any(answer.report.problems for answer in answers) else CLEAN
 
 
 def _width() -> int:
@@ -111,21 +224,26 @@ def _read(file: str | None) -> bytes:
         raise RequestRefused("expected a FILE, or a recording piped in; got neither")
     try:
         if file is None or file == "-":
-            return _read_all(sys.stdin.buffer)
+            return _read_all(sys.stdin.buffer, 0)
         with Path(file).open("rb") as stream:
-            return _read_all(stream)
+            return _read_all(stream, os.fstat(stream.fileno()).st_size)
     except OSError as error:
         raise RequestRefused(f"expected a readable file: {error.strerror or error}") from error
 
 
-def _read_all(stream: BinaryIO) -> bytes:
+def _read_all(stream: BinaryIO, expected: int) -> bytes:
+    """All bytes. `expected`: how many there are, 0 if that is not known."""
     pieces: list[bytes] = []
     size = 0
-    while piece := stream.read(_READ_SIZE):
-        pieces.append(piece)
-        size += len(piece)
-        if size > _MAX_INPUT:
-            raise RequestRefused(f"expected a recording of at most {_MAX_INPUT:,} bytes, got more")
+    with ProgressLine("reading", expected) as progress:
+        while piece := stream.read(_READ_SIZE):
+            pieces.append(piece)
+            size += len(piece)
+            progress.advance(len(piece))
+            if size > _MAX_INPUT:
+                raise RequestRefused(
+                    f"expected a recording of at most {_MAX_INPUT:,} bytes, got more"
+                )
     if not pieces:
         raise RequestRefused("expected a recorded answer, got an empty file")
     return b"".join(pieces)

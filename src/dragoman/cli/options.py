@@ -20,6 +20,8 @@ class Options(argparse.Namespace):
     dialect: str
     target: DialectName | None
     json: bool
+    html: str | None
+    no_contents: bool
 
     # serve, check, connect
     config: str | None
@@ -30,11 +32,30 @@ class Options(argparse.Namespace):
     key_env: str | None
     log_format: str | None
     log_level: str | None
+    inspect: bool
+    record: str | None
 
     # check
     offline: bool
     no_ask: bool
     all: bool
+
+    # certify
+    place: str
+    kind: str
+    name: str | None
+    section_file: str | None
+    quick: bool
+    patience: float
+
+    # reload
+    restart: bool
+
+    # keys
+    action: str
+    key_name: str | None
+    allow: list[str] | None
+    limit: list[str] | None
 
     # trust
     folder: str
@@ -54,6 +75,11 @@ class Options(argparse.Namespace):
     # init
     force: bool
     stdout: bool
+
+    # verify, replay
+    receipt: str
+    recording: str
+    bytes: bool
 
     # completion
     shell: str | None
@@ -101,7 +127,17 @@ def add_serving_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--log-level",
         choices=("debug", "info", "warning", "error"),
-        help="the least important lines that are logged (default: info)",
+        help="the lowest level that is logged (default: info)",
+    )
+    parser.add_argument(
+        "--inspect",
+        action="store_true",
+        help="capture requests and answers from the start, for the inspector (default: when it is switched on there)",
+    )
+    parser.add_argument(
+        "--record",
+        metavar="DIR",
+        help="write both sides of every exchange into a folder of its own in DIR, without secrets",
     )
 
 
@@ -122,13 +158,9 @@ def add_upstream_options(add_argument: Callable[..., argparse.Action]) -> None:
     )
 
 
-def settings_of(options: Options, on_found: OnFound) -> Settings:
-    """The settings from the file, the environment and the options. `on_found`: see `config.read.load_settings`.
-
-    Raises:
-        ConfigError: the settings cannot work, something that they name is missing here, or the file is not trusted.
-    """
-    flags = Flags(
+def flags_of(options: Options) -> Flags:
+    """The options that override the file and the environment."""
+    return Flags(
         host=options.host,
         port=options.port,
         workers=options.workers,
@@ -136,5 +168,15 @@ def settings_of(options: Options, on_found: OnFound) -> Settings:
         key_env=options.key_env,
         log_format=options.log_format,
         log_level=options.log_level,
+        inspect=options.inspect,
+        record=options.record,
     )
-    return load_checked_settings(options.config, os.environ, flags, on_found)
+
+
+def settings_of(options: Options, on_found: OnFound) -> Settings:
+    """The settings from the file, the environment and the options. `on_found`: see `config.read.load_settings`.
+
+    Raises:
+        ConfigError: the settings cannot work, something that they name is missing here, or the file is not trusted.
+    """
+    return load_checked_settings(options.config, os.environ, flags_of(options), on_found)

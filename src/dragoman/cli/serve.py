@@ -10,8 +10,8 @@ from contextlib import ExitStack
 from importlib.metadata import version
 from urllib.parse import urlsplit
 
-from dragoman.cli.options import Options, add_serving_options, settings_of
-from dragoman.cli.screen import show
+from dragoman.cli.options import Options, add_serving_options, flags_of, settings_of
+from dragoman.cli.screen import own_command, show
 from dragoman.cli.trust import ask_for_trust
 from dragoman.config.check import is_loopback
 from dragoman.config.environment import sqlite_place, store_engine
@@ -26,7 +26,7 @@ from dragoman.config.settings import (
 from dragoman.inspection.layout import Line, Span
 from dragoman.inspection.terminal_text import visible_line
 from dragoman.server.connect import CLIENTS, GatewayAccess, access_of
-from dragoman.server.running import recorded
+from dragoman.server.running import GatewayRecord, recorded
 
 _TITLE_WIDTH = 11
 # A table of a hundred routes would push the address off the screen; `dragoman check` shows them all.
@@ -43,17 +43,31 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _serve(options: Options) -> int:
-    settings = settings_of(options, ask_for_trust)
-    from dragoman.server.run import serve  # noqa: PLC0415 - needs the gateway's dependencies
+    # These need the gateway's dependencies.
+    from dragoman.server.reload import Outcome, Source, takes_hangups  # noqa: PLC0415
+    from dragoman.server.run import passed_listener, serve  # noqa: PLC0415
 
     with ExitStack() as stack:
+        listener = passed_listener()
+        if listener is not None:
+            # The address is the service manager's to choose; the settings are checked with it.
+            with listener:
+                options.host, options.port = listener.getsockname()[:2]
+        settings = settings_of(options, ask_for_trust)
+        records: list[GatewayRecord] = []
 
         def announce(url: str) -> None:
-            stack.enter_context(recorded(access_of(settings, url).url, os.environ))
+            address = access_of(settings, url).url
+            record = recorded(address, os.environ, is_reloadable=takes_hangups())
+            records.append(stack.enter_context(record))
             if settings.log.format != "json":  # in a JSON log, a program reads every line
                 show(start_message(settings, url))
 
-        return serve(settings, announce)
+        def report(outcome: Outcome) -> None:
+            for record in records:
+                record.note(outcome.problems, outcome.notes)
+
+        return serve(settings, Source(options.config, flags_of(options)), announce, report)
 
 
 def start_message(settings: Settings, url: str | None = None) -> Sequence[Line]:
@@ -82,7 +96,7 @@ def _section(title: str, rows: Iterable[str]) -> Iterator[Line]:
     shown = list(rows)
     if len(shown) > _MOST_ROWS:
         more = len(shown) - _MOST_ROWS + 1
-        shown = [*shown[: _MOST_ROWS - 1], f"and {more} more: dragoman check --offline"]
+        shown = [*shown[: _MOST_ROWS - 1], f"and {more} more: {own_command()} check --offline"]
     for index, row in enumerate(shown):
         head = title if index == 0 else ""
         yield (Span(f"  {head:<{_TITLE_WIDTH}}", "faint"), Span(visible_line(row)))
@@ -102,6 +116,8 @@ def _upstreams(settings: Settings) -> Iterator[str]:
 def _place(upstream: UpstreamSettings) -> str:
     if upstream.kind == "rehearsal":
         return "answers by itself: no key, no network"
+    if upstream.kind == "replay":
+        return f"plays {upstream.recordings}"
     if upstream.kind == "codex":
         return f"started here: {' '.join(mask_command(upstream.command))}"
     parts = urlsplit(upstream.base_url)
@@ -126,7 +142,7 @@ def _named(upstream: str, model: str | None) -> str:
 
 
 def _keys(settings: Settings) -> str:
-    if settings.server.api_keys:
+    if settings.server.api_keys or settings.keys:
         return "needed: Authorization: Bearer KEY, or x-api-key: KEY"
     return "none needed: only this machine can connect"
 
@@ -157,10 +173,12 @@ def _clients(access: GatewayAccess) -> Iterator[str]:
     }
     rows = [(CLIENTS[name].title, text) for name, text in short.items()]
     yield from _columns(rows)
-    yield f"all of it to paste: dragoman connect {'|'.join(CLIENTS)}"
+    yield f"all of it to paste: {own_command()} connect {'|'.join(CLIENTS)}"
 
 
 def _pages(settings: Settings, access: GatewayAccess) -> Iterator[str]:
+    if settings.inspect.capture != "off":
+        yield f"{access.url}/  (the requests and their calls, in a browser)"
     if settings.server.metrics:
         yield f"{access.url}/metrics"
     yield f"{access.url}/v1/models"

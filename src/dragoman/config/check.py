@@ -24,6 +24,7 @@ from dragoman.config.settings import (
     LONGEST_WAIT,
     PASS_ON,
     DumpSettings,
+    InspectSettings,
     ModelLimits,
     Route,
     ServerSettings,
@@ -44,6 +45,7 @@ from dragoman.textcalls.prompting.prompt import LOSSES as PROMPT_LOSSES
 from dragoman.textcalls.registry import choose_patterns
 
 __all__ = (
+    "MAX_KEY_NAME",
     "REHEARSAL",
     "check_surroundings",
     "complete",
@@ -68,6 +70,9 @@ _KEY = re.compile(r"[\x21-\x7e]+")
 _VARIABLE = re.compile(r"\$\{?([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)\}?")
 # 16 random letters are some 90 bits. Shorter keys are often words, which an attacker tries first.
 _SHORTEST_KEY = 16
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+MAX_KEY_NAME = 64
+"""Letters of a key's name: it is a label in metrics and a word in log lines."""
 
 
 def complete(settings: Settings) -> Settings:
@@ -85,8 +90,10 @@ def complete(settings: Settings) -> Settings:
     completed = structs.replace(settings, upstreams=upstreams, routes=routes, store=store)
     problems = [
         *range_problems(completed),
-        *_server(completed.server),
+        *_server(completed),
+        *_keys(completed),
         *_dump(completed.dump),
+        *_inspect(completed.inspect, completed.server),
         *_chat(completed.chat),
         *_store(store),
         *_upstreams(completed),
@@ -140,6 +147,7 @@ def check_surroundings(settings: Settings, environ: Mapping[str, str]) -> None:
 
 
 def config_error(problems: list[str]) -> ConfigError:
+    """One error for all problems of a configuration, a line for each."""
     return ConfigError("\n".join(problems))
 
 
@@ -154,26 +162,56 @@ def is_loopback(host: str) -> bool:
 def warnings_of(settings: Settings) -> list[str]:
     """Warnings about settings that work but are unsafe."""
     server = settings.server
-    return [
+    short = [
         f"server.api_keys[{index}]: expected at least {_SHORTEST_KEY} characters, got {len(key)}; "
         "a key of this length can be guessed"
         for index, key in enumerate(server.api_keys)
         if len(key) < _SHORTEST_KEY
     ]
+    is_alone = settings.store is None or store_engine(settings.store.url) == "memory"
+    if settings.keys and is_alone and server.workers > 1:
+        short.append(
+            f"store.url: the limits of keys are counted in memory, by each of {server.workers} workers for itself; "
+            "they hold for all together with SQLite or PostgreSQL"
+        )
+    return short
 
 
-def _server(server: ServerSettings) -> Iterator[str]:
+def _server(settings: Settings) -> Iterator[str]:
+    server = settings.server
+    has_keys = bool(server.api_keys or settings.keys)
     if not server.host.strip():
         yield "server.host: expected an address to listen on, got an empty string"
-    elif not is_loopback(server.host) and not server.api_keys:
+    elif not is_loopback(server.host) and not has_keys:
         yield (
             f"server.host: {server.host} can be reached from other machines, and anyone there could use your keys: "
-            "set api_keys in [server] (or DRAGOMAN_API_KEYS), or listen on 127.0.0.1"
+            "make a key with `dragoman keys add`, set api_keys in [server] (or DRAGOMAN_API_KEYS), or listen on 127.0.0.1"
         )
-    yield from _callers(server)
+    yield from _callers(server, has_keys=has_keys)
 
 
-def _callers(server: ServerSettings) -> Iterator[str]:
+def _keys(settings: Settings) -> Iterator[str]:
+    """Problems with named keys and prices."""
+    names: dict[str, str] = {}
+    for name, key in settings.keys.items():
+        path = key_path("keys", name)
+        if not _NAME.fullmatch(name) or len(name) > MAX_KEY_NAME:
+            yield f"{path}: expected a name of at most {MAX_KEY_NAME} letters, digits, `_`, `.` and `-`"
+        if not _DIGEST.fullmatch(key.digest):
+            yield f"{path}.digest: expected `sha256:` and 64 hex digits; `dragoman keys add NAME` writes it"
+        elif key.digest in names:
+            yield f"{path}.digest: expected a key of its own, it is that of {names[key.digest]}"
+        names.setdefault(key.digest, path)
+        if not key.models or not all(glob.strip() for glob in key.models):
+            yield f'{path}.models: expected names or globs such as "gpt-*", got an empty one or none'
+        if not settings.prices and (key.cost_per_day is not None or key.cost_per_month is not None):
+            yield f'{path}: expected prices for a limit of cost, such as [prices."gpt-*"]; there are none'
+    for glob in settings.prices:
+        if not glob.strip():
+            yield f"{key_path('prices', glob)}: expected a model's name or a glob, got an empty string"
+
+
+def _callers(server: ServerSettings, *, has_keys: bool) -> Iterator[str]:
     """Problems with keys, origins and host names."""
     for index, key in enumerate(server.api_keys):
         if not _KEY.fullmatch(key):
@@ -189,7 +227,7 @@ def _callers(server: ServerSettings) -> Iterator[str]:
                 f'server.cors_origins[{index}]: expected "*" or an origin such as "https://example.org" '
                 f"(no path, no slash at the end), got {origin!r}"
             )
-        elif _ANY_ORIGIN.fullmatch(origin) and not server.api_keys:
+        elif _ANY_ORIGIN.fullmatch(origin) and not has_keys:
             yield (
                 f'server.cors_origins[{index}]: "{origin}" without api_keys would let any web page use your upstreams: '
                 "name the origins that you use, or set api_keys in [server] (or DRAGOMAN_API_KEYS)"
@@ -205,6 +243,14 @@ def _callers(server: ServerSettings) -> Iterator[str]:
 def _dump(dump: DumpSettings) -> Iterator[str]:
     if dump.path is not None and not dump.path.strip():
         yield "dump.path: expected the name of a file, got an empty string"
+
+
+def _inspect(inspect: InspectSettings, server: ServerSettings) -> Iterator[str]:
+    for index, key in enumerate(inspect.api_keys):
+        if key not in server.api_keys:
+            yield f"inspect.api_keys[{index}]: expected one of server.api_keys, got another key"
+    if inspect.record is not None and not inspect.record.strip():
+        yield "inspect.record: expected the name of a folder, got an empty string"
 
 
 def _store(store: StoreSettings) -> Iterator[str]:
@@ -241,6 +287,8 @@ def _upstreams(settings: Settings) -> Iterator[str]:
 def _upstream(upstream: UpstreamSettings, path: str) -> Iterator[str]:
     yield from _base_url(upstream, path)
     yield from _credentials(upstream, path)
+    if upstream.never_stream and upstream.always_stream:
+        yield f"{path}.never_stream: contradicts always_stream, which `websocket` and a ChatGPT login imply"
     if "codex" in upstream.also:
         yield f'{path}.also: expected any of "chat", "responses", "messages"; got "codex"'
     if upstream.proxy is not None:
@@ -248,6 +296,10 @@ def _upstream(upstream: UpstreamSettings, path: str) -> Iterator[str]:
     for name, value in upstream.headers.items():
         yield from _header(name, value, key_path(f"{path}.headers", name))
     yield from _codex(upstream, path)
+    if upstream.kind == "replay" and not (upstream.recordings or "").strip():
+        yield f"{path}.recordings: expected a folder of recordings, it is missing"
+    elif upstream.kind != "replay" and upstream.recordings is not None:
+        yield f'{path}.recordings: expected `kind = "replay"` beside it'
     yield from _formats(upstream, path)
     known = sorted(
         {
@@ -306,6 +358,8 @@ def _base_url(upstream: UpstreamSettings, path: str) -> Iterator[str]:
             )
             yield f"{path}.base_url: {what} and has no address; leave it out"
     elif not upstream.base_url:
+        if upstream.kind == "replay":
+            return
         yield f"{path}.base_url: expected an http:// or https:// address, it is missing"
     else:
         yield from _address(upstream.base_url, f"{path}.base_url")

@@ -10,6 +10,7 @@ A store is named by its URL:
 """
 
 import os
+import stat
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -177,6 +178,29 @@ def write_private(path: Path, data: bytes) -> None:
         OSError: no space, or no permission.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _write(path, data, lambda _fresh: None)
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Replace the content of a file atomically, as `write_private` does; its mode, its owner and a link to it stay.
+
+    Raises:
+        OSError: no space, or no permission.
+    """
+    path = path.resolve(strict=True)
+    found = path.stat()
+
+    def like_before(fresh: str) -> None:
+        if (found.st_uid, found.st_gid) != (os.geteuid(), os.getegid()):
+            os.chown(
+                fresh, found.st_uid, found.st_gid
+            )  # before the mode, so that nobody else reads it
+        os.chmod(fresh, stat.S_IMODE(found.st_mode))  # noqa: PTH101 - beside `chown`
+
+    _write(path, data, like_before)
+
+
+def _write(path: Path, data: bytes, prepare: Callable[[str], None]) -> None:
     # `mkstemp` follows no links and creates files with mode 0600.
     descriptor, fresh = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}.", suffix=".part")
     try:
@@ -184,6 +208,7 @@ def write_private(path: Path, data: bytes) -> None:
             stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())
+        prepare(fresh)
         Path(fresh).replace(path)
     finally:
         Path(fresh).unlink(missing_ok=True)

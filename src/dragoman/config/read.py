@@ -43,7 +43,9 @@ __all__ = (
 )
 
 CONFIG_FILE = "dragoman.toml"
+"""The file that is read if no other is named, in the folder where the command is started."""
 CONFIG_VARIABLE = "DRAGOMAN_CONFIG"
+"""The environment variable that names the file to read."""
 DUMP_VARIABLE = "CODEX_DUMP_SSE"
 DUMP_FILE = "dump_sse.jsonl"
 _YES = ("1", "true", "yes", "on")
@@ -63,6 +65,7 @@ class Flags(Struct, frozen=True, kw_only=True):
     """The flags of the command line; None if a flag was not given.
 
     upstream: `kind=URL`. key_env: the variable that holds the key of this upstream.
+    inspect: capture exchanges from the start. record: the folder to record them in.
     """
 
     host: str | None = None
@@ -72,6 +75,8 @@ class Flags(Struct, frozen=True, kw_only=True):
     key_env: str | None = None
     log_format: str | None = None
     log_level: str | None = None
+    inspect: bool = False
+    record: str | None = None
 
 
 NO_FLAGS = Flags()
@@ -175,10 +180,12 @@ def _follows(problem: str, found: list[str]) -> bool:
     """
     if not found:
         return False
-    if _top_key(problem) in _CROSS_REFERENCES and any(
-        _top_key(each) in (*_CROSS_REFERENCES, "upstreams") for each in found
-    ):
-        return True
+    if _top_key(problem) in _CROSS_REFERENCES:
+        if any(_top_key(each) in _CROSS_REFERENCES for each in found):
+            return True
+        paths = [each.partition(": ")[0].split(".") for each in found]
+        unread = [path[1] if len(path) > 1 else "" for path in paths if path[0] == "upstreams"]
+        return any(not name or f'no upstream "{name}"' in problem for name in unread)
     for each in found:
         path = each.partition(": ")[0]
         table = path.rpartition(".")[0]
@@ -240,6 +247,8 @@ def _overrides_of(flags: Flags) -> list[Override]:
         Override("--workers", "server", "workers", flags.workers),
         Override("--log-format", "log", "format", flags.log_format),
         Override("--log-level", "log", "level", flags.log_level),
+        Override("--inspect", "inspect", "capture", "on" if flags.inspect else None),
+        Override("--record", "inspect", "record", flags.record),
     ]
     return [each for each in given if each.value is not None]
 

@@ -48,13 +48,18 @@ def masked(settings: Settings) -> Settings:
     server = structs.replace(
         settings.server, api_keys=tuple(MASK for _ in settings.server.api_keys)
     )
+    inspect = structs.replace(
+        settings.inspect, api_keys=tuple(MASK for _ in settings.inspect.api_keys)
+    )
     upstreams = {name: _masked_upstream(each) for name, each in settings.upstreams.items()}
     store = settings.store
     if store is not None:
         # The path is a database or a file.
         store = structs.replace(store, url=mask_url(store.url, has_path=True))
     mcp = tuple(_masked_mcp(each) for each in settings.mcp)
-    return structs.replace(settings, server=server, upstreams=upstreams, store=store, mcp=mcp)
+    return structs.replace(
+        settings, server=server, inspect=inspect, upstreams=upstreams, store=store, mcp=mcp
+    )
 
 
 def mask_url(url: str, *, has_path: bool = False) -> str:

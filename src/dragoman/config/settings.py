@@ -26,10 +26,13 @@ __all__ = (
     "PASS_ON",
     "DumpSettings",
     "HostedSettings",
+    "InspectSettings",
+    "KeySettings",
     "LogSettings",
     "McpServerSettings",
     "ModelLimits",
     "OAuthSettings",
+    "PriceSettings",
     "RestartSettings",
     "RetrySettings",
     "Route",
@@ -44,9 +47,13 @@ __all__ = (
 )
 
 OPENAI_HOST = "api.openai.com"
+"""The host of OpenAI's own API, which gets `OPENAI_API_KEY`."""
 ANTHROPIC_HOST = "api.anthropic.com"
+"""The host of Anthropic's own API, which gets `ANTHROPIC_API_KEY`."""
 CHATGPT_CODEX_URL = "https://chatgpt.com/backend-api/codex"
+"""The address of an upstream of the kind `chatgpt-codex`, if the settings name no other."""
 CODEX_INSTALL_HINT = "install it with `npm install -g @openai/codex`, or set its path in `command`"
+"""What messages say if there is no program `codex`."""
 
 PASS_ON = "client"  # noqa: S105 - not a key
 """The value of `api_key` that passes the caller's key on."""
@@ -68,6 +75,8 @@ class Range(Struct, frozen=True, kw_only=True):
 Count = Annotated[int, Range()]
 Seconds = Annotated[float, Range()]
 Delay = Annotated[float, Range(may_be_zero=True)]
+Amount = Annotated[float, Range()]
+Price = Annotated[float, Range(may_be_zero=True)]
 Port = Annotated[int, Range(may_be_zero=True, most=65535, what="a port")]
 
 LONGEST_WAIT = 3600.0
@@ -95,6 +104,29 @@ class DumpSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     files: Count = 3
 
 
+class InspectSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the inspector may see; see `docs/inspector.md`.
+
+    capture: `on`: from the start; `ask`: when somebody who may inspect switches it on; `off`: never.
+    max_bytes: of all captured exchanges in memory, per worker. max_exchange_bytes: of one; an agent's turn has a megabyte or two.
+    api_keys: those of `server.api_keys` that may inspect the requests of everyone; a named key has `inspect = true`.
+    receipts: make a receipt for every request, not only for those that ask for one.
+    record: the folder in which every exchange is recorded. record_max_bytes: of all recordings; then recording stops.
+    """
+
+    capture: Literal["on", "ask", "off"] = "ask"
+    max_bytes: Count = 64 * 1024 * 1024
+    max_exchange_bytes: Count = 16 * 1024 * 1024
+    api_keys: tuple[str, ...] = ()
+    receipts: bool = False
+    record: str | None = None
+    record_max_bytes: Count = 1024 * 1024 * 1024
+
+    def __repr__(self) -> str:
+        """Without the keys: tracebacks show this text."""
+        return f"InspectSettings(capture={self.capture!r}, …)"
+
+
 class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The server: its address, its callers and its limits.
 
@@ -114,7 +146,9 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     keep_alive_interval: seconds of silence before a keep-alive; proxies cut at 30 to 60.
     shutdown_grace: seconds that open streams may continue after a shutdown was requested.
     websocket: whether the Responses door also speaks WebSocket. websocket_max_age: seconds after which a connection takes no
-        further request, like OpenAI's.
+        further request, like OpenAI's. websocket_memory: bytes of conversations that the connections of a worker remember
+        together: a thousand long sessions of Codex. A client whose conversation is forgotten sends it whole.
+    limits_without_store: what becomes of requests of a key with limits while the store, which has the counts, does not answer.
     """
 
     host: str = "127.0.0.1"
@@ -142,11 +176,49 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     metrics: bool = True
     websocket: bool = True
     websocket_max_age: Seconds = 3600.0
+    websocket_memory: Count = 1024 * 1024 * 1024
     responses_profile: Literal["default", "required_action"] = "default"
+    limits_without_store: Literal["refuse", "serve"] = "refuse"
 
     def __repr__(self) -> str:
         """Without the keys: tracebacks show this text."""
         return f"ServerSettings(host={self.host!r}, port={self.port}, …)"
+
+
+KeyStreams = Annotated[int, Range(most=1000, what="streams")]
+"""Each stream that runs is an entry in the stored state of its key, which every request of the key reads and writes."""
+
+
+class KeySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A named key; see `docs/operations.md`. `dragoman keys add` writes it.
+
+    digest: `sha256:` and the SHA-256 of the key in hex. The key itself is random and is stored nowhere.
+    models: globs over the names that clients ask for; the key may use only these.
+    inspect: the key may inspect the requests of everyone, and read the usage of all keys.
+    max_streams: requests that run at the same time. The other limits are per minute, day or month of UTC; tokens are those of
+        input and output together, and costs are in the currency of `[prices]`. None: no limit.
+    """
+
+    digest: str
+    models: tuple[str, ...] = ("*",)
+    inspect: bool = False
+    max_streams: KeyStreams | None = None
+    requests_per_minute: Count | None = None
+    requests_per_day: Count | None = None
+    tokens_per_minute: Count | None = None
+    tokens_per_day: Count | None = None
+    tokens_per_month: Count | None = None
+    cost_per_day: Amount | None = None
+    cost_per_month: Amount | None = None
+
+
+class PriceSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The price of a million tokens of a model. cached, cache_write: of input that was read from a cache, or written; None: as `input`."""
+
+    input: Price
+    output: Price
+    cached: Price | None = None
+    cache_write: Price | None = None
 
 
 class HostedSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -198,7 +270,10 @@ KIND_HINTS = Meant(
 )  # fmt: skip
 """Vendors and programs, for a kind that is none."""
 
-UpstreamKind = Literal["chat", "responses", "messages", "codex", "chatgpt-codex", "rehearsal"]
+UpstreamKind = Literal[
+    "chat", "responses", "messages", "codex", "chatgpt-codex", "rehearsal", "replay"
+]
+"""The kinds of upstreams: a dialect, or a backend with rules of its own."""
 
 
 class ModelLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -245,20 +320,24 @@ class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         client asks a person before it runs a tool, which takes minutes; a waiting turn costs some kilobytes.
     limits_interval: for the kind `codex`: seconds between two reads of the account's rate limits while it is in use.
     always_stream: request a stream even if the client wants a body, for servers whose bodies are poor.
+    never_stream: request a body even if the client wants a stream, for servers whose streams lose or spoil calls.
     passthrough: `exact` forwards answers of the same dialect without checks.
     text_calls: the text formats of calls to look for, by name, or `auto`; empty: text is never read as calls.
+    drop_fields: members of a request, at its top level and by the upstream's names, that are left out because the upstream refuses them.
     prompted_tools: the format in which tools are put into the prompt, for models without native tools.
     output_mode: how calls reach Chat clients: also as `<use_tool>` text, or only as calls; None: decided by the kind.
     max_connections: None: as many as there are requests, which `server.max_streams` bounds.
     websocket: ask a server that speaks Responses over WebSockets, which are kept for the next turns of a conversation.
-    compaction: who summarises a conversation when a Responses client asks for it: `native`, the upstream by itself, or `gateway`,
-        by an ordinary request to the upstream. None: `native` for OpenAI's own hosts.
+    compaction: who summarises a conversation when a client asks for it: `native`, the upstream by itself, or `gateway`,
+        by an ordinary request to the upstream. None: `native` for OpenAI's own hosts, and for Messages clients of a Messages upstream.
     count_tokens: who counts the tokens of a request that is not answered: `native`, the upstream, or `estimate`, the gateway, about.
         None: `native` for Messages upstreams and for OpenAI's own Responses.
     cache: whether requests of other dialects help the upstream to cache prompts: `auto`: for a Messages upstream they get cache
         breakpoints, for Chat and Responses upstreams a cache key from the client's session; `always`: Messages clients that set
         no breakpoint get them too. None: `auto`, except for Chat upstreams other than OpenAI, some of which refuse a key.
     cache_ttl: how long the breakpoints last; `1h` costs twice the price of the tokens instead of a quarter more.
+    recordings, match, speed, ignore: for the kind `replay`: the folder of the recordings, whether a request is answered by the
+        recording of the same request or by the next one, how fast, and members of requests that may differ.
     keeps_responses: the upstream stores responses under its own ids; requests that refer to such an id go back to it.
     models: limits by model glob (the upstream's model name); the first match applies.
     """
@@ -285,10 +364,12 @@ class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     idle_timeout: Seconds = 300.0
     max_connections: Count | None = None
     always_stream: bool = False
+    never_stream: bool = False
     websocket: bool = False
     passthrough: Literal["repair", "exact"] = "repair"
     name_fallback: Literal["schema", "positional"] = "schema"
     anthropic_version: str = "2023-06-01"
+    drop_fields: tuple[str, ...] = ()
     text_calls: tuple[str, ...] = ("auto",)
     prompted_tools: str | None = None
     output_mode: OutputModeWord | None = None
@@ -296,6 +377,10 @@ class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     count_tokens: Literal["native", "estimate"] | None = None
     cache: Literal["auto", "always", "off"] | None = None
     cache_ttl: Literal["5m", "1h"] = "5m"
+    recordings: str | None = None
+    match: Literal["request", "order"] = "request"
+    speed: Literal["full", "recorded"] = "full"
+    ignore: tuple[str, ...] = ()
     keeps_responses: bool = False
     limits: ModelLimits = field(default_factory=ModelLimits)
     models: dict[str, ModelLimits] = field(default_factory=dict[str, ModelLimits])
@@ -457,15 +542,20 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     store: None: `dragoman serve` keeps state in a file, a gateway inside another program keeps it in memory.
     mcp: servers whose tools the gateway runs, on the routes that name them.
+    keys: named keys, each with its rights and limits, besides `server.api_keys`, which have no limits.
+    prices: by a glob over the model names that clients ask for; the first match applies.
     """
 
     server: ServerSettings = field(default_factory=ServerSettings)
     log: LogSettings = field(default_factory=LogSettings)
     chat: ChatSettings = field(default_factory=ChatSettings)
     dump: DumpSettings = field(default_factory=DumpSettings)
+    inspect: InspectSettings = field(default_factory=InspectSettings)
     retry: RetrySettings = field(default_factory=RetrySettings)
     store: StoreSettings | None = None
     upstreams: dict[str, UpstreamSettings] = field(default_factory=dict[str, UpstreamSettings])
     routes: tuple[Route, ...] = ()
     mcp: tuple[McpServerSettings, ...] = ()
     hosted: HostedSettings = field(default_factory=HostedSettings)
+    keys: dict[str, KeySettings] = field(default_factory=dict[str, KeySettings])
+    prices: dict[str, PriceSettings] = field(default_factory=dict[str, PriceSettings])

@@ -6,7 +6,7 @@ may do none of the following until the user has trusted it once, and again after
     start a program                              [[mcp]] command, the kind `codex`
     send requests to an address of its choice    base_url, proxy, ca_file, the url of an MCP server or of the store
     send an environment variable anywhere        api_key_env, env_from, headers_from, [mcp.oauth]
-    let others in                                server.host, server.cors_origins, server.allowed_hosts
+    let others in                                server.host, cors_origins, allowed_hosts and api_keys, [keys]
     write a file of its choice                   dump.path, the url of the store
 
 Everything else (limits, routes, upstreams on this machine) needs no trust. A vendor's key may go to that vendor's own
@@ -28,7 +28,7 @@ from msgspec import Struct
 
 from dragoman._json import dumps_document, loads
 from dragoman.config.check import is_loopback
-from dragoman.config.environment import state_folder, write_private
+from dragoman.config.environment import replace_file, state_folder, write_private
 from dragoman.config.secrets import mask_command, mask_url
 from dragoman.config.settings import (
     ANTHROPIC_HOST,
@@ -188,6 +188,24 @@ def claims_of(file: Settings, used: Settings, environ: Mapping[str, str]) -> tup
     )
 
 
+def change_file(path: Path, before: bytes, changed: bytes, environ: Mapping[str, str]) -> None:
+    """Write a configuration that the user has asked to change. A file that was trusted stays trusted.
+
+    Raises:
+        ConfigError: somebody else has changed it meanwhile, or it cannot be written.
+    """
+    try:
+        if path.read_bytes() != before:
+            raise ConfigError(f"{path} has changed meanwhile; nothing was written, try again")
+        trusted = Trusted(environ)
+        was_trusted = trusted.has(FoundFile(path, before))
+        replace_file(path, changed)
+    except OSError as error:
+        raise ConfigError(f"{path}: expected to write it: {error.strerror or error}") from error
+    if was_trusted:
+        trusted.add(FoundFile(path, changed))
+
+
 def plain_http(settings: Settings) -> list[str]:
     """The places where a key leaves this machine unencrypted, each as a sentence."""
     found: list[str] = []
@@ -212,9 +230,18 @@ def _server_claims(file: Settings, used: Settings) -> Iterator[Claim]:
     names = file.server.allowed_hosts
     if names and used.server.allowed_hosts == names:
         yield Claim("server.allowed_hosts", f"accept requests for the hosts {', '.join(names)}")
+    # With keys the gateway checks neither host nor origin of a request, because a web page has no key. The author of the file has.
+    keys = file.server.api_keys
+    if keys and used.server.api_keys == keys:
+        yield Claim("server.api_keys", "let in everyone who knows the keys in this file")
+    if file.keys:
+        yield Claim("keys", f"let in everyone who has the keys {', '.join(file.keys)}")
     dump = file.dump.path
     if dump is not None and used.dump.path == dump:
         yield Claim("dump.path", f"write what upstreams send into {dump}")
+    record = file.inspect.record
+    if record is not None and used.inspect.record == record:
+        yield Claim("inspect.record", f"write all requests and answers into {record}")
     store = "" if file.store is None else file.store.url
     if store not in _OWN_STORES and used.store is not None and used.store.url == store:
         yield Claim("store.url", f"keep conversations in {mask_url(store, has_path=True)}")
@@ -225,6 +252,8 @@ def _upstream_claims(
 ) -> Iterator[Claim]:
     if upstream.kind == "rehearsal":
         return
+    if upstream.recordings is not None:
+        yield Claim(f"{path}.recordings", f"answer from the files in {upstream.recordings}")
     if upstream.kind == "codex":
         yield _start(f"{path}.command", upstream.command)
         if upstream.env:

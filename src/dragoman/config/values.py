@@ -319,7 +319,7 @@ def _plain_lines(fields: Mapping[str, object], unsaid: frozenset[str]) -> Iterat
     for name, each in fields.items():
         is_empty = each in ((), {}, "") and name not in unsaid
         if not _holds_structs(each) and each is not None and not is_empty:
-            yield f"{key_path('', name)} = {_toml_value(each)}"
+            yield f"{key_path('', name)} = {toml_value(each)}"
 
 
 def _below(fields: Mapping[str, object], path: str, *, is_all: bool) -> Iterator[str]:
@@ -377,17 +377,16 @@ def _holds_structs(value: object) -> bool:
             return False
 
 
-def _toml_value(value: object) -> str:
+def toml_value(value: object) -> str:
+    """A value as it stands behind the sign of equality."""
     if isinstance(value, dict):
         pairs = cast("dict[str, object]", value).items()
         return (
             "{ "
-            + ", ".join(f"{key_path('', key)} = {_toml_value(each)}" for key, each in pairs)
+            + ", ".join(f"{key_path('', key)} = {toml_value(each)}" for key, each in pairs)
             + " }"
         )
     if isinstance(value, tuple):
-        return (
-            "[" + ", ".join(_toml_value(each) for each in cast("tuple[object, ...]", value)) + "]"
-        )
+        return "[" + ", ".join(toml_value(each) for each in cast("tuple[object, ...]", value)) + "]"
     # JSON's strings, numbers and booleans are valid TOML.
     return dumps(value).decode()

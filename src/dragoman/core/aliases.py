@@ -15,7 +15,7 @@ know which target has which limits.
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import lru_cache
 from hashlib import shake_256
 from string import ascii_letters, ascii_lowercase, digits
@@ -70,9 +70,11 @@ DEFAULT_NAMES = NameLimits()
 class NameMap(Struct, frozen=True):
     """Which tool has which name on the wire. Build one per request with `NameMap.build`.
 
-    `customs` are the wire names of custom tools; `others` are names that calls in the history use and no tool has. A map
+    `customs` are the wire names of custom tools; `others` are names that calls in the history use and no tool has. Their wire
+    names depend on no tool, since a tool that is declared later must not change them; a tool may have the same one. A map
     depends only on the tools, the limits and `others`. If `flatten` is false (the dialect has namespaces), the wire name of a
-    member is unique only within its namespace, and `origin` and `find` need the namespace too.
+    member is unique only within its namespace, and `origin` and `find` need the namespace too. `plain` are the functions
+    without a namespace that have their own names on the wire; `is_same`: every tool has its own name, without a namespace.
     """
 
     limits: NameLimits = DEFAULT_NAMES
@@ -82,12 +84,14 @@ class NameMap(Struct, frozen=True):
     guesses: dict[str, ToolRef | None] = {}
     customs: frozenset[str] = frozenset()
     others: tuple[_Key, ...] = ()
+    plain: frozenset[str] = frozenset()
+    is_same: bool = False
 
     @classmethod
     def build(
         cls,
         tools: Iterable[Tool],
-        used: Iterable[tuple[str | None, str]] = (),
+        used: Collection[tuple[str | None, str]] = (),
         limits: NameLimits = DEFAULT_NAMES,
         *,
         flatten: bool = True,
@@ -105,8 +109,10 @@ class NameMap(Struct, frozen=True):
             lambda: cls._make(offered, (), limits, flatten=flatten),
         )
         # Histories mostly use tools that are still offered.
+        if not used:
+            return names
         keys = [(namespace or None, name) for namespace, name in used]
-        if not keys or names.wires.keys() >= set(keys):
+        if names.wires.keys() >= set(keys):
             return names
         others = tuple(dict.fromkeys(key for key in keys if key not in names.wires))
         return made_of(
@@ -133,13 +139,18 @@ class NameMap(Struct, frozen=True):
                 late.append(key)
             refs.setdefault(key, ref)
         guesses = _guesses(refs.values())
-        for key in others:
-            refs.setdefault(key, ToolRef(key[1], "function", key[0]))
-
-        wires = _assign(refs, (*late, *others), limits, flatten=flatten)
+        wires = _assign(refs, tuple(late), limits, flatten=flatten)
         origins = {(None if flatten else key[0], wire): refs[key] for key, wire in wires.items()}
         customs = frozenset(wire for key, wire in wires.items() if refs[key].kind == "custom")
-        return cls(limits, flatten, wires, origins, guesses, customs, others)
+        for key in others:
+            wires[key] = next(_candidates(key, limits, flatten=flatten))
+            space = None if flatten else key[0]
+            origins.setdefault((space, wires[key]), ToolRef(key[1], "function", key[0]))
+        plain = frozenset(
+            wire for (_, wire), ref in origins.items() if ref == ToolRef(wire, "function", None)
+        )
+        is_same = all(key == (None, wire) for key, wire in wires.items())
+        return cls(limits, flatten, wires, origins, guesses, customs, others, plain, is_same)
 
     def wire(self, name: str, namespace: str | None = None) -> str:
         """The name on the wire. A tool that `build` did not get receives a name that no other tool has."""

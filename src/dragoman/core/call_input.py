@@ -19,6 +19,7 @@ from hashlib import blake2b
 from msgspec import Struct
 
 from dragoman._json import canonical_text, dumps, is_prefix, is_same_json, is_strict, loads
+from dragoman.core.fields import expect_instance
 from dragoman.model.parts import Call
 
 _NOT_BLANK = re.compile(r"[^ \t\r\n]")
@@ -287,11 +288,13 @@ class Verdict(Struct, frozen=True):
 def judge(call: Call) -> Verdict:
     """A call is executable only if the protocol closed it and, for a function, its input is strict JSON.
 
-    >>> judge(Call(call_id="call_1", name="weather", input='{"city":"Os', status="incomplete"))
-    Verdict(executable=False, reason='not_closed')
+    Examples:
+        >>> judge(Call(call_id="call_1", name="weather", input='{"city":"Os', status="incomplete"))
+        Verdict(executable=False, reason='not_closed')
 
     The reasons: `complete`, or `not_closed`, `no_name`, `invalid_json`, `not_client`.
     """
+    expect_instance(call, Call)
     if call.executor != "client":
         return Verdict(executable=False, reason="not_client")
     if call.status != "completed":

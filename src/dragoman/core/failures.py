@@ -94,8 +94,9 @@ def error_info(error: GatewayError) -> ErrorInfo:
 def exception_of(info: ErrorInfo) -> GatewayError:
     """Turn the error of an answer into an exception, for programs that raise it. A cut stream is StreamTruncated.
 
-    >>> exception_of(ErrorInfo(kind="truncated", message="expected [DONE], the stream ended"))
-    StreamTruncated('expected [DONE], the stream ended')
+    Examples:
+        >>> exception_of(ErrorInfo(kind="truncated", message="expected [DONE], the stream ended"))
+        StreamTruncated('expected [DONE], the stream ended')
     """
     match info.kind:
         case "truncated":

@@ -28,7 +28,7 @@ from dragoman._json import (
     typed_decoder,
 )
 from dragoman.core.surrogates import replace_lone
-from dragoman.errors import MalformedJson, RequestRefused
+from dragoman.errors import ConfigError, MalformedJson, RequestRefused
 from dragoman.model.parts import Dialect, Extra
 
 Fields = Mapping[str, Raw]
@@ -207,6 +207,17 @@ def read_items(value: Raw | None) -> list[Raw]:
 
 
 # --- strict, for answers ---------------------------------------------------------------------------------------------
+
+
+def expect_instance(value: object, kind: type) -> None:
+    """Check the type of an argument of a public function, for callers that no type checker reads.
+
+    Raises:
+        ConfigError: it is of another type.
+    """
+    if not isinstance(value, kind):
+        article = "an" if kind.__name__[0] in "AEIOU" else "a"
+        raise ConfigError(f"expected {article} {kind.__name__}, got {type(value).__name__}")
 
 
 def expect_text(value: Raw | None, what: str) -> str | None:

@@ -144,10 +144,11 @@ class _Folding:
 def fold(events: Iterable[Event]) -> Outcome:
     """Fold events into an answer.
 
-    >>> from dragoman.model.events import PartEnded, PartStarted, TextDelta
-    >>> outcome = fold([PartStarted(0, Text()), TextDelta(0, "Hi"), PartEnded(0, Text(text="Hi"))])
-    >>> [part.text for part in outcome.choices[0].parts]
-    ['Hi']
+    Examples:
+        >>> from dragoman.model.events import PartEnded, PartStarted, TextDelta
+        >>> outcome = fold([PartStarted(0, Text()), TextDelta(0, "Hi"), PartEnded(0, Text(text="Hi"))])
+        >>> [part.text for part in outcome.choices[0].parts]
+        ['Hi']
 
     Raises:
         LocalProtocolError: an event names a part that never started.

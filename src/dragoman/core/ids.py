@@ -11,6 +11,8 @@ of an item that a client only refers to. Every delta repeats the id of its item,
 import re
 from hashlib import blake2b
 
+from msgspec import Struct
+
 RESPONSE_PREFIX = "resp_dgm"
 """Response ids of this gateway begin with this. No vendor's id does: after `resp_` come digits or other words."""
 
@@ -47,30 +49,32 @@ _HASH_BYTES = 11
 _ENDS = tuple([f"{count:02x}" for count in range(256)])
 
 
-class Minter:
+class Minter(Struct, eq=False):
     """Mints `prefix` + 22 hexadecimal digits, or `prefix` + `dgm` + the response's number; two or more digits follow, which count.
 
     One seed never mints the same id twice.
     """
 
-    __slots__ = ("_count", "_seed", "_stem")
-
-    def __init__(self, seed: str = "") -> None:
-        self.seed(seed)
+    _seed: str = ""
+    _count: int = 0
+    _stem: str = ""  # made with the first id: many seeds mint none
 
     def seed(self, seed: str) -> None:
         """Start again, with another seed."""
-        self._seed = seed
-        self._count = 0
-        number = seed.removeprefix(RESPONSE_PREFIX)
-        self._stem = f"dgm{number}" if number != seed and _NUMBER.fullmatch(number) else ""
+        self._seed, self._count, self._stem = seed, 0, ""
 
     def __call__(self, prefix: str) -> str:
         self._count = count = self._count + 1
         if not self._stem:
-            text = self._seed.encode("utf-8", "surrogatepass")
-            self._stem = blake2b(text, digest_size=_HASH_BYTES).hexdigest()
+            self._stem = _stem_of(self._seed)
         return prefix + self._stem + (_ENDS[count] if count < len(_ENDS) else f"{count:02x}")
+
+
+def _stem_of(seed: str) -> str:
+    number = seed.removeprefix(RESPONSE_PREFIX)
+    if number != seed and _NUMBER.fullmatch(number):
+        return f"dgm{number}"
+    return blake2b(seed.encode("utf-8", "surrogatepass"), digest_size=_HASH_BYTES).hexdigest()
 
 
 def response_of(item_id: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Describes the tools that a search has loaded, for upstreams that read a result as text.
+"""The tools that a search has loaded, for upstreams that read a result as text: their description, and their order.
 
 The result of a search for tools refers to definitions (`Opaque.tools`) and has no text for them. Its own dialect gets the
 references unchanged. Every other gets the definitions as text, in the form that models know from their own prompts:
@@ -8,50 +8,84 @@ references unchanged. Every other gets the definitions as text, in the form that
     </functions>
 
 The names are those under which the upstream knows the tools. The result of a `tool_search` call, which comes with a
-definition of each tool, is described without parameters: the tools are declared in the same request.
+definition of each tool, is described without parameters: the tools are declared in the same request. One that found nothing says so.
 """
 
 from collections.abc import Mapping
+from itertools import filterfalse
+
+from msgspec import Struct, structs
 
 from dragoman._json import dumps
 from dragoman.core.aliases import NameMap
 from dragoman.core.losses import ForeignNoter, LossBook
 from dragoman.model.parts import Dialect, Media, Opaque, Result, Text
-from dragoman.model.request import Tool
+from dragoman.model.request import Request, Tool
 
 Content = tuple[Text | Media | Opaque, ...]
+
+NOTHING_FOUND = "No tool matches."
 
 _Key = tuple[str | None, str]
 
 
-class LoadedTools:
+def in_order_of_loading(request: Request) -> Request:
+    """Return the request with deferred tools after the others, in the order in which the conversation loaded or defined them.
+
+    A client may declare a tool only after a search has loaded it, at its alphabetical place (Claude Code does). In this order, the
+    tools at the beginning of the prompt stay the same, so that a provider finds them in its cache. A client that declares deferred
+    tools before they are loaded keeps their order.
+    """
+    tools = request.tools
+    if not any(tool.deferred and tool.place == "request" for tool in tools):
+        return request
+    if any(tool.kind == "tool_search" for tool in tools):
+        return request
+    late = [tool for tool in tools if _is_late(tool)]
+    found = [
+        key
+        for turn in request.turns
+        for part in turn.parts
+        for piece in (part.content if isinstance(part, Result) else (part,))
+        if isinstance(piece, Opaque)
+        for key in piece.tools
+    ]
+    order = {key: number for number, key in enumerate(dict.fromkeys(found))}
+    if all(_key(tool) in order for tool in late):
+        late.sort(key=lambda tool: order[_key(tool)])
+    return structs.replace(request, tools=(*filterfalse(_is_late, tools), *late))
+
+
+def _is_late(tool: Tool) -> bool:
+    return tool.deferred is True or tool.place == "input"
+
+
+def _key(tool: Tool) -> _Key:
+    return tool.namespace or None, tool.name
+
+
+class LoadedTools(Struct, eq=False):
     """Describes the loaded tools of one request, which is written in `dialect`, or as text if it is None."""
 
-    def __init__(
-        self,
-        tools: tuple[Tool, ...],
-        names: NameMap,
-        dialect: Dialect | None,
-        book: LossBook,
-        note_foreign: ForeignNoter,
-    ) -> None:
-        self._tools = tools
-        self._note_foreign = note_foreign
-        self._names = names
-        self._dialect = dialect
-        self._book = book
-        self._known: Mapping[_Key, Tool] | None = None
+    tools: tuple[Tool, ...]
+    names: NameMap
+    dialect: Dialect | None
+    book: LossBook
+    note_foreign: ForeignNoter
+    known: Mapping[_Key, Tool] | None = None
 
     def is_foreign(self, part: object) -> bool:
         """Whether a part loads tools in a form that this dialect does not have."""
-        return isinstance(part, Opaque) and bool(part.tools) and part.dialect != self._dialect
+        return isinstance(part, Opaque) and bool(part.tools) and part.dialect != self.dialect
 
     def leave_out(self, part: Opaque, where: str) -> None:
         """Report what is lost of a foreign part that only declares tools: they are among the request's tools."""
-        self._note_foreign(self._book, part.extra, where)
+        self.note_foreign(self.book, part.extra, where)
 
     def described(self, result: Result, where: str) -> Content:
-        """The content of a result, with a text in place of each run of foreign references."""
+        """The content of a result, with a text in place of each run of foreign references, and in place of a list without tools."""
+        if not result.content and result.kind == "tool_search":
+            return (Text(text=NOTHING_FOUND),)
         if not any(map(self.is_foreign, result.content)):
             return result.content
         out: list[Text | Media | Opaque] = []
@@ -79,9 +113,9 @@ class LoadedTools:
 
     def _definition(self, key: _Key, where: str, *, has_parameters: bool) -> str:
         tool = self._tool(key)
-        fields: dict[str, object] = {"name": self._names.wire(key[1], key[0])}
+        fields: dict[str, object] = {"name": self.names.wire(key[1], key[0])}
         if tool is None:
-            self._book.note("tool_definition", where, key[1])
+            self.book.note("tool_definition", where, key[1])
         else:
             if tool.description is not None:
                 fields = {"description": tool.description, **fields}
@@ -90,9 +124,7 @@ class LoadedTools:
         return dumps(fields).decode("utf-8")
 
     def _tool(self, key: _Key) -> Tool | None:
-        if self._known is None:
+        if self.known is None:
             # The first declaration wins, as in the list of tools that is sent.
-            self._known = {
-                (tool.namespace or None, tool.name): tool for tool in reversed(self._tools)
-            }
-        return self._known.get(key)
+            self.known = {_key(tool): tool for tool in reversed(self.tools)}
+        return self.known.get(key)

@@ -104,31 +104,20 @@ BUILTIN_FIELDS = frozenset({"type", "name", "description", "parameters"})
 _NO_RULES: frozenset[tuple[str, LossAction]] = frozenset()
 
 
-class LossBook:
-    """Collects the losses of one request or one answer. Each (code, where) is recorded once."""
+class LossBook(Struct, eq=False):
+    """Collects the losses of one request or one answer. Each (code, where) is recorded once.
 
-    __slots__ = ("_may_refuse", "_noted", "_policy", "_table")
+    may_refuse: false for an answer, which has begun, so that nothing can be refused any more.
+    """
 
-    def __init__(
-        self,
-        table: LossTable,
-        policy: Mapping[str, LossAction] | None = None,
-        *,
-        may_refuse: bool = True,
-    ) -> None:
-        self._table = table
-        self._policy = policy or {}
-        self._may_refuse = may_refuse
-        self._noted: dict[tuple[str, str], Loss] = {}
-
-    @property
-    def is_for_answer(self) -> bool:
-        """Whether this book is for an answer, which has begun, so that nothing can be refused any more."""
-        return not self._may_refuse
+    table: LossTable
+    policy: Mapping[str, LossAction] | None = None
+    may_refuse: bool = True
+    noted: dict[tuple[str, str], Loss] = {}
 
     @property
     def losses(self) -> tuple[Loss, ...]:
-        return tuple(self._noted.values())
+        return tuple(self.noted.values())
 
     def note(self, code: str, where: str = "", detail: str = "") -> LossAction:
         """Record a loss and return the action to take.
@@ -136,30 +125,31 @@ class LossBook:
         Raises:
             RequestRefused: the policy refuses this loss.
         """
-        rule = self._table[code]
-        action = self._policy.get(code, rule.action)
-        if action == "refuse" and not self._may_refuse:
+        rule = self.table[code]
+        policy = self.policy or {}
+        action = policy.get(code, rule.action)
+        if action == "refuse" and not self.may_refuse:
             action = "drop"
         if action == "refuse":
             message = f"{where or 'request'}: {rule.meaning}" + (f" ({detail})" if detail else "")
             raise RequestRefused(message, param=where or None, code=code)
-        if rule.is_reported or code in self._policy:
-            self._noted.setdefault((code, where), Loss(code, where, action, detail))
+        if rule.is_reported or code in policy:
+            self.noted.setdefault((code, where), Loss(code, where, action, detail))
         return action
 
     def fresh(self) -> "LossBook":
         """An empty book with the same rules, for work whose losses are cached together with its result."""
-        return LossBook(self._table, self._policy, may_refuse=self._may_refuse)
+        return LossBook(self.table, self.policy, may_refuse=self.may_refuse)
 
     def add(self, losses: Iterable[Loss]) -> None:
         """Record the losses of another book with the same rules."""
         for loss in losses:
-            self._noted.setdefault((loss.code, loss.where), loss)
+            self.noted.setdefault((loss.code, loss.where), loss)
 
     @property
     def rules(self) -> frozenset[tuple[str, LossAction]]:
         """The policy as a hashable key, for caches."""
-        return frozenset(self._policy.items()) if self._policy else _NO_RULES
+        return frozenset(self.policy.items()) if self.policy else _NO_RULES
 
 
 class ForeignNoter(Protocol):
@@ -175,9 +165,9 @@ def foreign_noter(dialect: Dialect) -> ForeignNoter:
     def note(book: LossBook, extra: Extra | None, where: str, known: Collection[str] = ()) -> None:
         if extra is None or extra.dialect == dialect or not extra.fields:
             return
-        if book.is_for_answer:
+        if not book.may_refuse:
             # One loss for all names: they come from the upstream, and a stream may have any number of them.
-            missed = [name for name in extra.fields if name not in DESCRIPTIVE]
+            missed = extra.fields.keys() - DESCRIPTIVE
             if missed:
                 book.note("unknown_field", where, ", ".join(sorted(missed)))
             return

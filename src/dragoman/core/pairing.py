@@ -432,6 +432,51 @@ def merge_turns(turns: Sequence[Turn]) -> tuple[tuple[Turn, ...], tuple[Repair, 
     return tuple(merged), tuple(repairs)
 
 
+def as_reminder(text: str) -> str:
+    """A system text inside a conversation as text of the user, in the tags in which Claude Code writes such texts."""
+    return f"<system-reminder>\n{text}\n</system-reminder>"
+
+
+def put_system_first(turns: Sequence[Turn]) -> tuple[tuple[Turn, ...], tuple[Repair, ...]]:
+    """One system turn at the beginning, for servers that accept no other: the leading ones are joined, later ones become
+    reminders in a turn of the user (rule `system_as_user`). The texts keep their order.
+    """
+    ordered = sorted(turns, key=lambda turn: not turn.head)
+    count = next((at for at, turn in enumerate(ordered) if not _is_system(turn)), len(ordered))
+    leading, rest = ordered[:count], ordered[count:]
+    out = [_with_one_text(_join(leading))] if leading else []
+    repairs: list[Repair] = []
+    has_reminder = False  # the last turn holds a reminder
+    for number, turn in enumerate(rest, count):
+        is_reminder = _is_system(turn)
+        if is_reminder:
+            repairs.append(Repair("system_as_user", f"turns[{number}]", turn.role))
+            turn = structs.replace(turn, role="user", parts=tuple(map(_reminding, turn.parts)))  # noqa: PLW2901
+        is_joined = turn.role == "user" and (is_reminder or has_reminder)
+        if is_joined and out and out[-1].role == "user":
+            out[-1] = _join((out[-1], turn))
+        else:
+            out.append(turn)
+        has_reminder = is_joined
+    return tuple(out), tuple(repairs)
+
+
+def _is_system(turn: Turn) -> bool:
+    return turn.role in {"system", "developer"}
+
+
+def _with_one_text(turn: Turn) -> Turn:
+    """The turn with its texts as one, if it has nothing else: not every server takes a list in a system message."""
+    texts = [part.text for part in turn.parts if isinstance(part, Text)]
+    if len(texts) < len(turn.parts) or len(texts) == 1:
+        return turn
+    return structs.replace(turn, parts=(Text(text="\n\n".join(texts)),), cache=None)
+
+
+def _reminding(part: Part) -> Part:
+    return structs.replace(part, text=as_reminder(part.text)) if isinstance(part, Text) else part
+
+
 def _join(turns: Sequence[Turn]) -> Turn:
     return structs.replace(
         turns[0],

@@ -86,8 +86,9 @@ class SettingTable:
         stated: dict[str, object] = {}
         rest: dict[str, Raw] = {}
         for name, raw in fields.items():
-            if name in readers:
-                attribute, read = readers[name]
+            known = readers.get(name)
+            if known is not None:
+                attribute, read = known
                 value = read(fields, name)
                 if value is not None:
                     stated[attribute] = value

@@ -14,7 +14,7 @@ from dragoman.core.finish import settle_finish
 from dragoman.core.freeform import Unwrapper
 from dragoman.model.events import Event, Finished, InputDelta, PartEnded, PartStarted
 from dragoman.model.outcome import Choice, Outcome
-from dragoman.model.parts import CLIENT_KINDS, Call
+from dragoman.model.parts import CLIENT_KINDS, Call, Part
 from dragoman.model.request import ToolRef
 
 # Kinds that the client runs itself. Providers run the others, and their wires state the kind.
@@ -118,20 +118,31 @@ class Restorer:
 
 def restore_whole(outcome: Outcome, names: NameMap) -> Outcome | None:
     """Restore a whole answer; None if one of its calls must be unwrapped. Returns the same object if no name changes."""
-    choices: list[Choice] = []
-    is_same = True
-    for choice in outcome.choices:
-        parts = list(choice.parts)
+    choices: dict[int, Choice] = {}  # those that change, by their places
+    for place, choice in enumerate(outcome.choices):
+        parts: list[Part] | None = None
         for number, part in enumerate(choice.parts):
-            if isinstance(part, Call) and part.executor == "client":
-                ref = names.find(part.name, part.namespace)
-                if ref is not None:
-                    if ref.kind == "custom" and part.kind == "function":
-                        return None
-                    parts[number] = _restored(part, ref)
-                    is_same = is_same and parts[number] is part
-        choices.append(choice if is_same else structs.replace(choice, parts=tuple(parts)))
-    return outcome if is_same else structs.replace(outcome, choices=tuple(choices))
+            if not isinstance(part, Call) or part.executor != "client":
+                continue
+            if part.name in names.plain and part.namespace is None:
+                continue  # nearly always
+            ref = names.find(part.name, part.namespace)
+            if ref is None:
+                continue
+            if ref.kind == "custom" and part.kind == "function":
+                return None
+            call = _restored(part, ref)
+            if call is not part:
+                parts = parts or list(choice.parts)
+                parts[number] = call
+        if parts is not None:
+            choices[place] = structs.replace(choice, parts=tuple(parts))
+    if not choices:
+        return outcome
+    return structs.replace(
+        outcome,
+        choices=tuple([choices.get(place, each) for place, each in enumerate(outcome.choices)]),
+    )
 
 
 def _restored(call: Call, ref: ToolRef) -> Call:

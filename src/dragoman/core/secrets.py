@@ -17,7 +17,7 @@ import re
 from base64 import b64decode, b64encode
 from binascii import Error as BadBase64
 from collections.abc import Iterable, Iterator
-from typing import cast
+from typing import NamedTuple, cast
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from msgspec import structs
@@ -77,6 +77,12 @@ class Secrets:
         text = data.decode("utf-8", "surrogateescape")
         hidden = self._pattern.sub(HIDDEN, text)
         return data if hidden == text else hidden.encode("utf-8", "surrogateescape")
+
+    def spans(self, text: str) -> Iterator[tuple[int, int]]:
+        """Where the text has secrets."""
+        if self._pattern is not None:
+            for match in _search(self._pattern, text):
+                yield match.span()
 
     def hide_error(self, error: ErrorInfo) -> ErrorInfo:
         """The error without secrets; `raw` is still JSON."""
@@ -192,9 +198,16 @@ _HIDDEN_NAMES = (
 _SECRET_NAME = re.compile(_HIDDEN_NAMES, re.IGNORECASE)
 _SECRET_MEMBER = re.compile(
     rf"""({_HIDDEN_NAMES}\\?["']?\s*[:=]\s*)"""
-    r"""(\\?["'](?:[^"'\\]|\\.)*(?:["']|$)|(?!(?:bearer\s+)?<)(?:(?:bearer|basic|token)\s+)?[^\s,;&"'}\]]+)""",
+    r"""(\\?["'][^"'\\]*(?:\\.[^"'\\]*)*(?:["']|$)|(?!(?:bearer\s+)?<)(?:(?:bearer|basic|token)\s+)?[^\s,;&"'}\]]+)""",
     re.IGNORECASE,
 )
+_PARTS_OF_NAMES = (
+    *("key", "authorization", "token", "secret", "password", "cookie", "signature", "encrypted"),
+    "thinking",
+)
+# Characters that are searched at once: three milliseconds. A name and the beginning of its value fit into the overlap.
+_WINDOW = 16 * 1024
+_OVERLAP = 1024
 _QUOTE = re.compile(r"""\\?["']""")
 _SECRET_SHAPE = re.compile(
     r"\b(?:sk|pk|rk|xai|gsk|hf|ghp|gho|ghs|glpat|xox[abp])[-_][A-Za-z0-9_-]{6,}"
@@ -235,14 +248,89 @@ def redact_json(value: object, name: str = "") -> object:
     return value
 
 
+def is_secret_name(name: str) -> bool:
+    """Whether a member of this name has a secret value."""
+    return _SECRET_NAME.fullmatch(name) is not None
+
+
+class Hidden(NamedTuple):
+    """Characters of a text to hide, and what is shown in their place."""
+
+    start: int
+    end: int
+    shown: str
+
+
+def find_hidden(text: str, secrets: Secrets = NO_SECRETS) -> list[Hidden]:
+    """What `secrets` and `redact` hide in a text, in order and without overlaps. Text that is JSON stays JSON.
+
+    For text that stands in several places, such as the deltas of an answer: only these characters may be changed.
+    """
+    found = [Hidden(start, end, HIDDEN) for start, end in secrets.spans(text)]
+    found += map(_hidden_member, _search(_SECRET_MEMBER, text, _PARTS_OF_NAMES))
+    found += [Hidden(*match.span(), HIDDEN) for match in _search(_SECRET_SHAPE, text)]
+    found.sort()
+    merged: list[Hidden] = []
+    for each in found:
+        if merged and each.start < merged[-1].end:
+            last = merged[-1]
+            merged[-1] = last._replace(end=max(last.end, each.end))
+        elif each.end > each.start:
+            merged.append(each)
+    return merged
+
+
+def _search(
+    pattern: re.Pattern[str], text: str, words: Iterable[str] = ()
+) -> Iterator[re.Match[str]]:
+    """All matches in a text, which may be long: a thread that searches must not keep the interpreter's lock for long.
+
+    words: each match has at least one of them, in lower case.
+    """
+    at, size = 0, len(text)
+    while at < size:
+        ends = at + _WINDOW  # where matches of this window may begin
+        end = min(ends + _OVERLAP, size)
+        part = text[at:end].lower() if words else ""
+        if words and not any(word in part for word in words):
+            at = ends
+            continue
+        following = ends
+        for match in pattern.finditer(text, at, end):
+            if match.start() >= ends:
+                break
+            if match.end() == end < size:
+                # The match may continue beyond the window.
+                match = pattern.match(text, match.start()) or match  # noqa: PLW2901
+            yield match
+            following = max(following, match.end())
+            if match.end() > end:
+                break
+        at = following
+
+
+def hide_found(text: str, found: Iterable[Hidden]) -> str:
+    """The text without the characters to hide."""
+    pieces: list[str] = []
+    at = 0
+    for each in found:
+        pieces += (text[at : each.start], each.shown)
+        at = each.end
+    return "".join((*pieces, text[at:]))
+
+
 def _redact_string(text: str) -> str:
     """Like `redact`, but text that is JSON itself, such as the arguments of a call, stays JSON."""
-    return _SECRET_SHAPE.sub(HIDDEN, _SECRET_MEMBER.sub(_hide_member, text))
+    return hide_found(text, find_hidden(text))
 
 
-def _hide_member(match: re.Match[str]) -> str:
+def _hidden_member(match: re.Match[str]) -> Hidden:
+    """The value of a member without its quotes. A value of JSON that has none gets them."""
     name, value = match[1], match[2]
+    start, end = match.span(2)
     quote = _QUOTE.match(value)
     if quote is not None:
-        return f"{name}{quote[0]}{HIDDEN}{quote[0]}"
-    return f'{name}"{HIDDEN}"' if '"' in name else name + HIDDEN
+        size = len(quote[0])
+        is_closed = value.endswith(quote[0]) and len(value) >= 2 * size
+        return Hidden(start + size, end - size if is_closed else end, HIDDEN)
+    return Hidden(start, end, f'"{HIDDEN}"' if '"' in name else HIDDEN)

@@ -2,10 +2,11 @@
 
 A client may send it back after days, to another gateway, for another upstream, so nothing of it is stored here. The string is
 `dgmc1.` + a digest + `.` + base64url of JSON. The digest finds damage: truncated and altered strings. It is no signature, and does not
-find a forgery. It need not: a client that writes its own summary gains nothing, because it may write any message of its
-conversation. Nodes share no secret, so a signature would also tie a conversation to one of them.
+find a forgery. It need not: a summary becomes a message of the user, and a client may write any such message itself. Nodes share no
+secret, so a signature would also tie a conversation to one of them.
 
-Where a provider made the compaction, the string also contains the provider's own item or block, for the way back to it.
+Where a provider made the compaction, the string also contains the provider's own item or block, for the way back to it. The provider
+checks its own signature. A string with anything else in its place is refused, so that no other item or block gets past the gateway.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -15,10 +16,12 @@ from hashlib import blake2b
 from msgspec import Struct
 
 from dragoman._json import Raw, as_object, dumps
-from dragoman.core.fields import read_bool, read_text
+from dragoman.core.fields import read_bool, read_object, read_text
 from dragoman.errors import MalformedJson, RequestRefused
 
 TAG = "dgmc1."
+COMPACTIONS = frozenset({"compaction", "compaction_summary"})
+"""The types of an item or block that contains a summary: the second is an older name of the item."""
 INVALID = "invalid_encrypted_content"
 """OpenAI's code for content that it cannot decrypt."""
 
@@ -61,15 +64,22 @@ def unpack_summary(packed: str) -> Packed | None:
         fields = as_object(data) if _digest(data) == digest else {}
     except (Base64Error, ValueError, MalformedJson):  # ValueError: a character that is not ASCII
         fields = {}
+    native = fields.get("native")
     found = Packed(
         summary=read_text(fields.get("summary")),
-        native=fields.get("native"),
+        native=native,
         dialect=read_text(fields.get("dialect")) or "",
         is_inline=read_bool(fields.get("inline")) or False,
     )
-    if found.summary is None and found.native is None:
+    is_whole = found.summary is not None if native is None else _is_compaction(native)
+    if not is_whole:
         raise refusal("expected the content of a compaction as it was sent, got a damaged one")
     return found
+
+
+def _is_compaction(native: Raw) -> bool:
+    """Whether a provider's item or block is a compaction."""
+    return read_text(read_object(native).get("type")) in COMPACTIONS
 
 
 def refusal(message: str) -> RequestRefused:

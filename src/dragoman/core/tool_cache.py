@@ -62,7 +62,8 @@ def written_once(
         return write(fresh), fresh.losses
 
     written, losses = made_of(tools, (key, book.rules), make)
-    book.add(losses)
+    if losses:
+        book.add(losses)
     return written
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from dragoman.model.events import (
     Event,
@@ -33,20 +33,17 @@ CallNote = tuple[str, str, int]
 """A call without its content: its name, its call id and the characters of its input."""
 
 
-class Tally:
+class Tally(Struct, eq=False):
     """A summary of one answer without its content: calls, finish, tokens. `note` every event, or those in `NOTED`."""
 
-    __slots__ = ("call_count", "calls", "error", "finish", "limits", "model", "started", "usage")
-
-    def __init__(self) -> None:
-        self.call_count = 0
-        self.calls: list[CallNote] = []
-        self.finish: FinishReason | None = None
-        self.usage: Usage | None = None
-        self.limits: Limits | None = None
-        self.error: ErrorInfo | None = None
-        self.model = ""
-        self.started = False
+    started: bool = False
+    model: str = ""
+    usage: Usage | None = None
+    limits: Limits | None = None
+    finish: FinishReason | None = None
+    error: ErrorInfo | None = None
+    call_count: int = 0
+    calls: list[CallNote] = []
 
     def note(self, event: Event) -> None:
         match event:
@@ -89,11 +86,7 @@ def tally_of(events: Iterable[Event]) -> Tally:
 
 def tally_whole(outcome: Outcome) -> Tally:
     """The tally of an answer that has completed."""
-    tally = Tally()
-    tally.started = True
-    tally.model = outcome.model
-    tally.usage = outcome.usage
-    tally.limits = outcome.limits
+    tally = Tally(True, outcome.model, outcome.usage, outcome.limits)  # noqa: FBT003 -- it has started
     for choice in outcome.choices:
         tally.finish = choice.finish
         for part in choice.parts:

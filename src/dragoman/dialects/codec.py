@@ -99,7 +99,7 @@ class Target(Struct, frozen=True, kw_only=True, cache_hash=True):
     max_tokens_field: Chat only: which of Chat's two names for the limit the upstream reads.
     builtin: the kinds of provider-run tools this upstream has. strict: whether it supports strict functions.
     user_first: whether a conversation must open with a user turn (some Chat servers answer 400 otherwise).
-    system_messages: Messages only: whether the upstream accepts system messages inside the conversation.
+    system_messages: Messages and Chat: whether the upstream accepts system messages inside the conversation, and in Chat several of them.
     max_tools: the most tools that it takes. If a request has more, and a search for the deferred ones, the gateway searches.
     deferred_tools: Messages and Responses: whether it has deferred tools. True: tools that a client of another dialect has loaded are
         written in this form too; False: no tool is, not even those of a client of the same dialect.

@@ -84,8 +84,9 @@ UPSTREAM_CODECS: Mapping[str, UpstreamCodec] = {
 def codec(dialect: DialectName | str) -> Codec:
     """Return the codec of a dialect that clients speak.
 
-    >>> codec("messages").encode_error(ErrorInfo(kind="overloaded", message="busy"))
-    b'{"type":"error","error":{"type":"overloaded_error","message":"busy"},"request_id":null}'
+    Examples:
+        >>> codec("messages").encode_error(ErrorInfo(kind="overloaded", message="busy"))
+        b'{"type":"error","error":{"type":"overloaded_error","message":"busy"},"request_id":null}'
 
     Raises:
         ConfigError: there is no such dialect.

@@ -68,7 +68,7 @@ def relay_request(  # noqa: PLR0913 -- the request, its target, and the changes
         and all(_is_welcome(part, target) for part in parts)
         and _has_its_limit(request, target)
         and (not target.user_first or _begins_with_user(request))
-        and (target.system_messages or not _has_late_system(request))
+        and (target.system_messages or not _has_late_system(request, dialect))
         and (target.deferred_tools is not False or not _has_deferred(request))
         and _SEALED not in body
     )
@@ -197,8 +197,10 @@ def _has_its_limit(request: Request, target: Target) -> bool:
     return "max_completion_tokens" in own or target.max_tokens_field == "max_tokens"
 
 
-def _has_late_system(request: Request) -> bool:
-    return any(turn.role in ("system", "developer") and not turn.head for turn in request.turns)
+def _has_late_system(request: Request, dialect: str) -> bool:
+    """Whether there are system messages besides the first: in Messages that one is no message."""
+    later = request.turns[1:] if dialect == "chat" else request.turns
+    return any(turn.role in ("system", "developer") and not turn.head for turn in later)
 
 
 def _has_deferred(request: Request) -> bool:

@@ -22,7 +22,9 @@ class Stage(Protocol):
     """
 
     has_changed: bool
-    is_thinking: bool
+
+    @property
+    def is_thinking(self) -> bool: ...
 
     @property
     def is_reading(self) -> bool: ...

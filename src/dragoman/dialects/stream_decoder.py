@@ -116,12 +116,13 @@ FindReader = Callable[[Frame], tuple[FrameReader, str] | None]
 class StreamDecoder:
     """Feeds a FrameReader: splits reads into frames, stops at the terminal event or at a frame that cannot be read.
 
-    >>> from dragoman import make_decoder
-    >>> decoder = make_decoder("messages")  # a StreamDecoder with the reader of that dialect
-    >>> decoder.feed(b"event: pi")
-    []
-    >>> [step.raw for step in decoder.feed(b'ng\\ndata: {"type":"ping"}\\n\\n')]
-    [b'event: ping\\ndata: {"type":"ping"}\\n\\n']
+    Examples:
+        >>> from dragoman import make_decoder
+        >>> decoder = make_decoder("messages")  # a StreamDecoder with the reader of that dialect
+        >>> decoder.feed(b"event: pi")
+        []
+        >>> [step.raw for step in decoder.feed(b'ng\\ndata: {"type":"ping"}\\n\\n')]
+        [b'event: ping\\ndata: {"type":"ping"}\\n\\n']
 
     find_reader: asked for a frame that does not start the answer. A server that was asked in one dialect may answer in
     another; then its first frame chooses the reader for the whole stream.

@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman.core.aliases import NameMap
+from dragoman.core.fields import expect_instance
 from dragoman.core.fold import fold, unfold
 from dragoman.core.losses import answer_book
 from dragoman.core.restore import Restorer, restore_whole
@@ -63,16 +64,19 @@ _NO_ENCODE = EncodeContext()
 def make_decoder(dialect: Dialect | str, context: DecodeContext = _NO_DECODE) -> StreamDecoder:
     """Return a stream decoder: it takes bytes as they arrive and returns steps with events.
 
-    >>> decoder = make_decoder("chat")
-    >>> [step] = decoder.feed(b'data: {"id":"c1","choices":[{"index":0,"delta":{"content":"Hi"}}]}\\n\\n')
-    >>> step.events[-1]
-    TextDelta(part=0, text='Hi', logprobs=None)
+    Examples:
+        >>> decoder = make_decoder("chat")
+        >>> [step] = decoder.feed(b'data: {"id":"c1","choices":[{"index":0,"delta":{"content":"Hi"}}]}\\n\\n')
+        >>> step.events[-1]
+        TextDelta(part=0, text='Hi', logprobs=None)
 
     A stream that turns out to be in another dialect is read by its shape, and this is a problem (`other_dialect`).
 
     Raises:
         ConfigError: there is no such dialect.
     """
+
+    expect_instance(context, DecodeContext)
 
     def find_reader(frame: Frame) -> tuple[FrameReader, str] | None:
         found = _other_dialect(shape_of_frame(frame), dialect, "stream")
@@ -178,28 +182,32 @@ class SerialEncoder:
 def make_encoder(dialect: DialectName | str, context: EncodeContext = _NO_ENCODE) -> SerialEncoder:
     """Return a stream encoder: it takes events and returns the dialect's bytes.
 
-    >>> encoder = make_encoder("messages")
-    >>> steps = make_decoder("chat").feed(b'data: {"id":"c1","choices":[{"index":0,"delta":{"content":"Hi"}}]}\\n\\n')
-    >>> print(encoder.encode_all(steps[0].events).decode().splitlines()[-2])
-    data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hi"}}
+    Examples:
+        >>> encoder = make_encoder("messages")
+        >>> steps = make_decoder("chat").feed(b'data: {"id":"c1","choices":[{"index":0,"delta":{"content":"Hi"}}]}\\n\\n')
+        >>> print(encoder.encode_all(steps[0].events).decode().splitlines()[-2])
+        data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hi"}}
 
     Raises:
         ConfigError: there is no such dialect.
     """
-    return SerialEncoder(codec(dialect).encoder(context))
+    encoder = codec(dialect).encoder
+    expect_instance(context, EncodeContext)
+    return SerialEncoder(encoder(context))
 
 
 class StreamTranslator:
     """Writes a stream of one dialect in another, event by event.
 
-    >>> translator = StreamTranslator("chat", "messages")
-    >>> start = b'data: {"id":"c1","choices":[{"index":0,"delta":{"content":"Hi"}}]}\\n\\n'
-    >>> print(translator.feed(start).decode().splitlines()[-2])
-    data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hi"}}
-    >>> b"message_stop" in translator.feed(
-    ...     b'data: {"id":"c1","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\\n\\ndata: [DONE]\\n\\n'
-    ... ) + translator.close()
-    True
+    Examples:
+        >>> translator = StreamTranslator("chat", "messages")
+        >>> start = b'data: {"id":"c1","choices":[{"index":0,"delta":{"content":"Hi"}}]}\\n\\n'
+        >>> print(translator.feed(start).decode().splitlines()[-2])
+        data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hi"}}
+        >>> b"message_stop" in translator.feed(
+        ...     b'data: {"id":"c1","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\\n\\ndata: [DONE]\\n\\n'
+        ... ) + translator.close()
+        True
 
     source: the dialect of the bytes that you feed. target: the dialect of the bytes that you get.
     `names` and `stop` come from `translate_request` for the request that this stream answers. `names` maps the names and
@@ -286,12 +294,13 @@ def translate_body(  # noqa: PLR0913 -- a body, its two dialects, and the contex
 ) -> TranslatedBody:
     """Write a whole answer of one dialect in another. `names` and `stop`: see `StreamTranslator`.
 
-    >>> call = b'{"id":"call_1","type":"function","function":{"name":"weather","arguments":"{\\\\"city\\\\":\\\\"Oslo\\\\"}"}}'
-    >>> message = b'{"role":"assistant","tool_calls":[' + call + b"]}"
-    >>> choice = b'{"index":0,"message":' + message + b',"finish_reason":"tool_calls"}'
-    >>> answer = translate_body(b'{"id":"c1","choices":[' + choice + b"]}", "chat", "messages")
-    >>> b'"name":"weather","input":{"city":"Oslo"}' in answer.body
-    True
+    Examples:
+        >>> call = b'{"id":"call_1","type":"function","function":{"name":"weather","arguments":"{\\\\"city\\\\":\\\\"Oslo\\\\"}"}}'
+        >>> message = b'{"role":"assistant","tool_calls":[' + call + b"]}"
+        >>> choice = b'{"index":0,"message":' + message + b',"finish_reason":"tool_calls"}'
+        >>> answer = translate_body(b'{"id":"c1","choices":[' + choice + b"]}", "chat", "messages")
+        >>> b'"name":"weather","input":{"city":"Oslo"}' in answer.body
+        True
 
     Raises:
         ConfigError: there is no such dialect, or `data` is not bytes.
@@ -399,9 +408,10 @@ def translate_request(
 ) -> EncodedRequest:
     """Write a request of one dialect for an upstream of another.
 
-    >>> chat = b'{"model":"m","messages":[{"role":"user","content":"Hi"}],"max_tokens":50}'
-    >>> translate_request(chat, "chat", "messages").body
-    b'{"model":"m","max_tokens":50,"messages":[{"role":"user","content":"Hi"}]}'
+    Examples:
+        >>> chat = b'{"model":"m","messages":[{"role":"user","content":"Hi"}],"max_tokens":50}'
+        >>> translate_request(chat, "chat", "messages").body
+        b'{"model":"m","max_tokens":50,"messages":[{"role":"user","content":"Hi"}]}'
 
     limits: what the upstream accepts, if it differs from the dialect's own `codec(target).target`.
     policy: for each code of a loss, whether to `refuse`, `carry` or `drop` it.

@@ -120,7 +120,7 @@ def _is_clear(text: str, glob: TextGlob) -> bool:
     return not seen.hidden and (not seen.opaque or is_named)
 
 
-class Judgement(Struct, frozen=True):
+class PolicyDecision(Struct, frozen=True):
     """The verdict of the policy, and the rule that decided; no rule: the default.
 
     unseen: why a rule that denies or asks might match a part of the command that cannot be determined.
@@ -142,28 +142,28 @@ class Policy(Struct, frozen=True, kw_only=True):
     default: Verdict = "ask"
     reading: frozenset[str] = field(default=READING_TOOLS)
 
-    def judge(self, tool: str, subjects: Sequence[Subject]) -> Judgement:
+    def judge(self, tool: str, subjects: Sequence[Subject]) -> PolicyDecision:
         """The verdict on a call with these subjects: the strictest verdict on any of them."""
         judgements = [self._judge_one(tool, subject) for subject in subjects] or [
             self._judge_one(tool, Subject("input", ""))
         ]
         return max(judgements, key=lambda judgement: _STRICTNESS[judgement.verdict])
 
-    def _judge_one(self, tool: str, subject: Subject) -> Judgement:
+    def _judge_one(self, tool: str, subject: Subject) -> PolicyDecision:
         for verdict, rules in (("deny", self.deny), ("ask", self.ask)):
             for rule in rules:
                 if rule.names(tool) and rule.touches(subject):
-                    return Judgement(cast("Verdict", verdict), rule)
+                    return PolicyDecision(cast("Verdict", verdict), rule)
         denied = self._unseen(self.deny, tool, subject)
         unseen = denied or self._unseen(self.ask, tool, subject)
         for rule in self.allow:
             is_whole = rule.pattern is None or rule.pattern == "*"
             if rule.names(tool) and rule.covers(subject) and not (is_whole and unseen):
-                return Judgement("allow", rule)
+                return PolicyDecision("allow", rule)
         otherwise: Verdict = "allow" if tool in self.reading else self.default
         if unseen and otherwise != "deny":
-            return Judgement("ask", None, unseen, bool(denied))
-        return Judgement(otherwise)
+            return PolicyDecision("ask", None, unseen, bool(denied))
+        return PolicyDecision(otherwise)
 
     @staticmethod
     def _unseen(rules: Sequence[Rule], tool: str, subject: Subject) -> str:

@@ -47,10 +47,14 @@ class TurnStarted(Struct, frozen=True, gc=False, tag_field="type", tag="turn_sta
 
 
 class ModelSpoke(Struct, frozen=True, gc=False, tag_field="type", tag="model_spoke"):
+    """An event of the model's answer, as it arrives."""
+
     event: Event
 
 
 class CallStarted(Struct, frozen=True, gc=False, tag_field="type", tag="call_started"):
+    """A tool begins to run a call."""
+
     turn: int
     call: Call
 
@@ -119,3 +123,4 @@ EngineEvent = (
     | TurnEnded
     | RunEnded
 )
+"""Everything that an observer of a run may see."""

@@ -158,13 +158,13 @@ class LeftToCaller(Struct, frozen=True):
     """The call is for a tool of the request, which the caller runs."""
 
 
-class Refused(Struct, frozen=True):
+class RefusedCall(Struct, frozen=True):
     """The call is not run; `text` says why, for the model."""
 
     text: str
 
 
-Route = RunHere | LeftToCaller | Refused
+Route = RunHere | LeftToCaller | RefusedCall
 
 
 class CallRouter:
@@ -190,17 +190,17 @@ class CallRouter:
             return LeftToCaller()
         verdict = judge(call)
         if not verdict.executable:
-            return Refused(_REASONS[verdict.reason])
+            return RefusedCall(_REASONS[verdict.reason])
         if entry is None:
-            return Refused(self._unknown(call))
+            return RefusedCall(self._unknown(call))
         declaration = entry.offer.declaration
         if (declaration.kind == "custom") != (call.kind == "custom"):
             form = "plain text" if declaration.kind == "custom" else "a JSON object"
-            return Refused(
+            return RefusedCall(
                 f"The tool {call.name!r} takes {form} as its input, but was called with the other form."
             )
         problem = self._check(declaration, call.input)
-        return RunHere(entry) if problem is None else Refused(problem)
+        return RunHere(entry) if problem is None else RefusedCall(problem)
 
     def _is_theirs(self, call: Call) -> bool:
         return (

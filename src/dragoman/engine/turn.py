@@ -39,7 +39,7 @@ from dragoman.engine.actions import (
 from dragoman.engine.events import RunEnd, Settlement
 from dragoman.engine.results import Content, aborted_text, not_run_text
 from dragoman.engine.schedule import Schedule
-from dragoman.engine.toolbox import CallRouter, Entry, LeftToCaller, Refused, RunHere
+from dragoman.engine.toolbox import CallRouter, Entry, LeftToCaller, RefusedCall, RunHere
 from dragoman.errors import LocalProtocolError
 from dragoman.model.events import (
     Completed,
@@ -269,7 +269,7 @@ class TurnMachine:
                 self._theirs[number] = call
                 self._has_acted = True
                 return []
-            case Refused(text):
+            case RefusedCall(text):
                 return self._refuse(number, call, text)
             case _:
                 assert_never(route)

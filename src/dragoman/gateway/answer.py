@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from itertools import chain
 from typing import Protocol
 
-from msgspec import structs
+from msgspec import Struct, field, structs
 
 from dragoman.core.failures import error_info
 from dragoman.core.secrets import Secrets
@@ -45,15 +45,15 @@ from dragoman.gateway.reply import (
 from dragoman.model.events import Event, Failed
 from dragoman.model.outcome import ErrorInfo, Loss, Problem
 from dragoman.model.parts import Dialect
+from dragoman.obsidian.answer import ObsidianAnswer
 from dragoman.offload import LARGE, offload
 from dragoman.sse import encode_comment
-from dragoman.upstream.base import Reply
+from dragoman.upstream.base import UpstreamReply
 
 # The limit of a stream, passed on or collected for a client that asked for a body. Long answers with twenty alternatives
 # beside each token come near this limit.
 MAX_ANSWER_BYTES = 256 * 1024 * 1024
 _LONG_ENOUGH = 64  # how many bytes `reply.is_stream` looks at
-_NOTHING_WRITTEN = Tally()  # never changed: each answer that is written gets its own tally
 
 
 Pending = Callable[[], Awaitable[None]] | None
@@ -144,56 +144,34 @@ class AnswerReader:
         return self._restore(step.events)
 
 
-class AnswerWriter:
+class AnswerWriter(Struct, eq=False):
     """Writes one reply to the client. The log reads `tally`, `problems` and `losses`.
 
-    secrets: the upstream's secrets; removed from its errors, and from answers that end with an error.
+    _secrets: the upstream's secrets; removed from its errors, and from answers that end with an error.
     """
 
-    __slots__ = (
-        "_client",
-        "_error",
-        "_interpreter",
-        "_is_done",
-        "_last",
-        "_on_body",
-        "_pending",
-        "_plan",
-        "_rest",
-        "_secrets",
-        "_waiting",
-        "is_stream",
-        "losses",
-        "obsidian",
-        "problems",
-        "tally",
-    )
+    _plan: AnswerPlan
+    _client: ClientWriter
+    _on_body: Callable[[TranslatedBody], None]
+    _secrets: Secrets
+    tally: Tally = field(default_factory=Tally)  # replaced by that of the interpreter or the body
+    problems: tuple[Problem, ...] = ()
+    losses: tuple[Loss, ...] = ()
+    # After the last event of a stream, the end of the HTTP body may still have to be read.
+    is_stream: bool = False
+    _interpreter: Interpreter | None = None
+    # State that the last read of a stream leaves for `_write_stream`, which waits for the end of `forward`.
+    _is_done: bool = False
+    _last: bytes = b""
+    _pending: Pending = None
+    _rest: list[bytes] = []  # pieces of a read that is too large for one step
+    _waiting: int = 0  # buffered bytes of an incomplete frame
+    _error: Exception | None = None
 
-    def __init__(
-        self,
-        plan: AnswerPlan,
-        client: ClientWriter,
-        on_body: Callable[[TranslatedBody], None],
-        secrets: Secrets,
-    ) -> None:
-        self.tally = _NOTHING_WRITTEN
-        self.problems: tuple[Problem, ...] = ()
-        self.losses: tuple[Loss, ...] = ()
-        # After the last event of a stream, the end of the HTTP body may still have to be read.
-        self.is_stream = False
-        self.obsidian = plan.obsidian  # may end the answer before the upstream does
-        self._plan = plan
-        self._client = client
-        self._on_body = on_body
-        self._secrets = secrets
-        self._interpreter: Interpreter | None = None
-        # State that the last read of a stream leaves for `_write_stream`, which waits for the end of `forward`.
-        self._is_done = False
-        self._last = b""
-        self._pending: Pending = None
-        self._rest: list[bytes] = []  # pieces of a read that is too large for one step
-        self._waiting = 0  # buffered bytes of an incomplete frame
-        self._error: Exception | None = None
+    @property
+    def obsidian(self) -> ObsidianAnswer | None:
+        """The Obsidian policy, which may end the answer before the upstream does."""
+        return self._plan.obsidian
 
     @property
     def unstored(self) -> ErrorInfo | None:
@@ -204,7 +182,7 @@ class AnswerWriter:
         """The problems of the answer, and those of calls that the model wrote as text (why a block stayed text)."""
         return self._plan.with_written(self.problems)
 
-    async def write(self, reply: Reply) -> ErrorInfo | None:
+    async def write(self, reply: UpstreamReply) -> ErrorInfo | None:
         """Write the whole answer. Returns an error that comes before anything was forwarded."""
         client = self._client
         obsidian = self._plan.obsidian
@@ -260,7 +238,7 @@ class AnswerWriter:
                 last = await self._plan.keeper.end_stream(last)
             await settle(self._client.finish(last))
 
-    async def _write_stream(self, reply: Reply, pieces: list[bytes]) -> ErrorInfo | None:
+    async def _write_stream(self, reply: UpstreamReply, pieces: list[bytes]) -> ErrorInfo | None:
         client = self._client
         self._choose_id(pieces[0])
         interpreter = self._interpreter = _interpreter(self._plan)
@@ -394,7 +372,7 @@ class AnswerWriter:
         if rest:
             await self._feed_slices(rest)
 
-    async def _write_collected(self, reply: Reply, data: bytes) -> ErrorInfo | None:
+    async def _write_collected(self, reply: UpstreamReply, data: bytes) -> ErrorInfo | None:
         plan = self._plan
         collector = _collector(plan)
         self.tally = collector.tally
@@ -471,7 +449,7 @@ class AnswerWriter:
             stage=None if scan is not None else plan.stage,
             scan=scan,
         )
-        return completed(answer, plan.ending)
+        return answer if plan.ending is None else completed(answer, plan.ending)
 
     def _without_secrets(self, answer: TranslatedBody) -> TranslatedBody:
         """The answer without the upstream's secrets, if the answer is an error or ends with one."""

@@ -48,7 +48,7 @@ from dragoman.model.parts import Dialect
 from dragoman.model.request import Request, Tool
 from dragoman.offload import offload
 from dragoman.store.codec import weigh_request
-from dragoman.upstream.base import Reply, Supervised, Upstream, UpstreamRequest
+from dragoman.upstream.base import Supervised, Upstream, UpstreamReply, UpstreamRequest
 from dragoman.upstream.errors import not_followed, not_there
 from dragoman.upstream.retry import (
     Decision,
@@ -96,8 +96,10 @@ class AttemptObserver:
     def failed(self, target: AttemptTarget, error: ErrorInfo, decision: Decision) -> None:
         """The attempt failed; `decision` is what happens next."""
 
-    def replied(self, target: AttemptTarget, reply: Reply) -> None:
-        """The upstream replied, perhaps with an error."""
+    def replied(self, target: AttemptTarget, reply: UpstreamReply) -> UpstreamReply:
+        """The upstream replied, perhaps with an error. Returns the reply to read: this one, or one that wraps it."""
+        del target
+        return reply
 
     def ended(self, target: AttemptTarget, problems: Sequence[Problem]) -> None:
         """The answer has ended, complete or not."""
@@ -172,7 +174,7 @@ async def try_targets(
 
 async def send(
     upstream: Upstream, target: AttemptTarget, request: UpstreamRequest, observer: AttemptObserver
-) -> Reply:
+) -> UpstreamReply:
     """Send a request; return the reply if its status is a success. The caller closes the reply.
 
     Raises:
@@ -184,7 +186,7 @@ async def send(
     except GatewayError as error:
         raise AttemptFailed(no_reply(error, secrets, request.request_id)) from error
     try:
-        observer.replied(target, reply)
+        reply = observer.replied(target, reply)
         if 200 <= reply.status <= 299:
             return reply
         failed = await _read_error(reply, target, upstream, request.request_id)
@@ -203,7 +205,7 @@ def no_reply(error: GatewayError, secrets: Secrets, request_id: str = "") -> Err
 
 
 async def _read_error(
-    reply: Reply, target: AttemptTarget, upstream: Upstream, request_id: str
+    reply: UpstreamReply, target: AttemptTarget, upstream: Upstream, request_id: str
 ) -> AttemptFailed:
     try:
         data = await read_whole(reply, MAX_ERROR_BYTES)
@@ -236,7 +238,9 @@ def _not_there(
     return upstream.secrets.hide_error(explained)
 
 
-def error_of_reply(reply: Reply, data: bytes, target: AttemptTarget, secrets: Secrets) -> ErrorInfo:
+def error_of_reply(
+    reply: UpstreamReply, data: bytes, target: AttemptTarget, secrets: Secrets
+) -> ErrorInfo:
     """The error of a reply that is no success, without the upstream's secrets, because clients read the message."""
     if reply.status < 400:
         location = reply.headers.get("location", "")
@@ -322,7 +326,7 @@ class UpstreamModel:
         upstream = self._upstreams.by_name[target.upstream]
         if isinstance(upstream, Supervised):
             upstream.start()  # does nothing if the upstream is running
-        stream = request.stream is not False or target.settings.always_stream
+        stream = target.asks_for_stream(is_wanted=request.stream is not False)
         request = structs.replace(request, stream=stream)
         asked = ClientRequest(b"", request, is_rebuilt=True)
         planned = await offload(weigh_request(request), plan_request, asked, target, stream=stream)
@@ -352,7 +356,7 @@ class EventStream:
     __slots__ = ("_first", "_is_done", "_is_over", "_reader", "_reply", "_secrets", "target")
 
     def __init__(
-        self, reply: Reply, reader: AnswerReader, target: AttemptTarget, secrets: Secrets
+        self, reply: UpstreamReply, reader: AnswerReader, target: AttemptTarget, secrets: Secrets
     ) -> None:
         self.target = target
         self._secrets = secrets

@@ -70,7 +70,7 @@ _INSTRUCTING = ("system", "developer")
 _NOT_FOR_SUMMARY = frozenset({"background", "context_management", "max_tool_calls", "text"})
 
 
-class Summary(Struct, frozen=True):
+class SummaryPlan(Struct, frozen=True):
     """The answer is a compaction.
 
     retained: the messages that precede it, for an answer of `/responses/compact`; None for any other.
@@ -83,7 +83,7 @@ class Summary(Struct, frozen=True):
 
 def prepare(
     asked: ClientRequest, target: AttemptTarget, *, is_compact: bool = False
-) -> tuple[ClientRequest, Summary | None]:
+) -> tuple[ClientRequest, SummaryPlan | None]:
     """Return the request for this upstream, and how its answer becomes a compaction; None: it is written as it is.
 
     is_compact: the client asked at `/responses/compact`.
@@ -102,15 +102,16 @@ def prepare(
     is_native = _compacts_itself(target)
     if is_native and not is_compact:
         return (asked if request is asked.request else _rebuilt(request)), None
-    kept = retained(request.turns) if is_compact else None
+    # Earlier summaries are not retained: the new one contains them.
+    kept = retained(asked.request.turns) if is_compact else None
     if not is_native and _packs_block(target):
         request = with_summary_wish(_settled(structs.replace(request, turns=_spoken(request))))
-        return _rebuilt(request), Summary(kept, "messages")
+        return _rebuilt(request), SummaryPlan(kept, "messages")
     if is_native:
         request = structs.replace(request, turns=(*_spoken(request), TRIGGER_TURN))
     else:
         request = summary_request(request, target)
-    return _rebuilt(request), Summary(kept, "responses" if is_native else None)
+    return _rebuilt(request), SummaryPlan(kept, "responses" if is_native else None)
 
 
 def wants_summary(request: Request) -> bool:
@@ -130,10 +131,15 @@ def _is_said(turn: Turn) -> bool:
 
 
 def _compacts_itself(target: AttemptTarget) -> bool:
-    """Whether the upstream compacts on request: every Messages upstream, and a Responses upstream that is known to."""
+    """Whether the upstream compacts on request: a Messages upstream unless it is denied, and a Responses upstream that is known to."""
     if not target.is_same_dialect or target.settings.kind == "rehearsal":
         return False
-    return target.dialect == "messages" or target.compacts
+    return _has_blocks(target) or target.compacts
+
+
+def _has_blocks(target: AttemptTarget) -> bool:
+    """Whether the upstream is a Messages upstream that knows compactions."""
+    return target.dialect == "messages" and target.settings.compaction != "gateway"
 
 
 def _packs_block(target: AttemptTarget) -> bool:
@@ -333,7 +339,7 @@ def _readable(part: Opaque, target: AttemptTarget) -> str | Opaque | None:
     """What the upstream gets in place of a compaction: its summary, or the upstream's own item or block. None: the part itself."""
     if is_compaction_block(part):
         packed = unpack_block(part)
-        if packed is None or (packed.dialect == "messages" and target.dialect == "messages"):
+        if packed is None or (packed.dialect == "messages" and _has_blocks(target)):
             return None
         # An item that only OpenAI can read goes back to it; any other encoder reports it as a loss.
         return native_item(packed.native or part.raw) if packed.summary is None else packed.summary
@@ -348,6 +354,8 @@ def _readable(part: Opaque, target: AttemptTarget) -> str | Opaque | None:
         return None
     if packed.native is not None and packed.dialect == "messages" and _packs_block(target):
         return native_block(packed.native)
+    if packed.summary is None:
+        raise refusal("expected a compaction with a summary, got one that only its provider reads")
     return packed.summary
 
 
@@ -371,7 +379,7 @@ def retained(turns: Sequence[Turn]) -> tuple[Turn, ...]:
 # --- the answer --------------------------------------------------------------------------------------------------------
 
 
-def plan_summary(plan: AnswerPlan, summary: Summary) -> AnswerPlan:
+def plan_summary(plan: AnswerPlan, summary: SummaryPlan) -> AnswerPlan:
     """The plan for an answer whose text is the summary. `plan` has the id that the answer gets."""
     mint = Minter(plan.encode.seed)
     if plan.client_dialect == "messages":

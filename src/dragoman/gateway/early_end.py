@@ -17,7 +17,7 @@ from dragoman.dialects.interpret import BodyCollector, Interpreter
 from dragoman.dialects.translate import TranslatedBody
 from dragoman.model.outcome import ErrorInfo, Loss, Problem
 from dragoman.obsidian.answer import ObsidianAnswer
-from dragoman.upstream.base import Reply
+from dragoman.upstream.base import UpstreamReply
 
 _Inner = TypeVar("_Inner", bound=Interpreter | BodyCollector)
 
@@ -51,12 +51,12 @@ class EndingStage(Protocol):
         ...
 
 
-class PatientReply(Reply):
+class PatientReply(UpstreamReply):
     """A reply that ends when the grace period is over. grace: seconds to wait after the last call."""
 
     __slots__ = ("_deadline", "_grace", "_obsidian", "_reply", "_sent", "headers", "status")
 
-    def __init__(self, reply: Reply, obsidian: ObsidianAnswer, grace: float) -> None:
+    def __init__(self, reply: UpstreamReply, obsidian: ObsidianAnswer, grace: float) -> None:
         self.status = reply.status
         self.headers = reply.headers
         self._reply = reply

@@ -10,8 +10,10 @@ from typing import Literal
 
 from msgspec import Struct, structs
 
+from dragoman._json import as_object
 from dragoman.config.settings import UpstreamSettings
 from dragoman.core.aliases import NameMap
+from dragoman.core.fields import set_members
 from dragoman.dialects.chat import is_legacy
 from dragoman.dialects.codec import DecodeContext, EncodeContext, EncodedRequest
 from dragoman.dialects.registry import upstream_codec
@@ -98,7 +100,7 @@ class AnswerPlan(Struct, frozen=True, kw_only=True):
     `relay`: `none` where the dialects differ, or where a stage needs more than the text.
     `obsidian`: the Obsidian policy, which may end the answer early; `grace`: the seconds that it waits for further calls.
     `ending`: the stage that may end the answer before the upstream does: `obsidian`, or the one that cuts at a stop sequence.
-    `keeper`: stores the answer, or only the seals that the client cannot carry; `escrow`: the latter, where it sees events.
+    `keeper`: stores the answer, or only the seals for which the client's dialect has no field; `escrow`: the latter, if it sees events.
     `renamed`: returns the plan that gives the answer our id, for an answer that would be relayed with the upstream's id.
     """
 
@@ -145,6 +147,23 @@ def plan_request(asked: ClientRequest, target: AttemptTarget, *, stream: bool) -
     Raises:
         RequestRefused: the upstream's dialect cannot express the request, and the policy refuses the loss.
     """
+    planned = _encoded(asked, target, stream=stream)
+    unwanted = target.settings.drop_fields
+    return _without_fields(planned, unwanted) if unwanted else planned
+
+
+def _without_fields(planned: PlannedRequest, names: tuple[str, ...]) -> PlannedRequest:
+    """The request without the members that the upstream refuses, by the operator's list."""
+    body = planned.encoded.body
+    unwanted = [name for name in dict.fromkeys(names) if name in as_object(body)]
+    if not unwanted:
+        return planned
+    encoded = structs.replace(planned.encoded, body=set_members(body, dict.fromkeys(unwanted)))
+    dropped = (Loss("unknown_field", name, "drop", "drop_fields") for name in unwanted)
+    return structs.replace(planned, encoded=encoded, losses=(*planned.losses, *dropped))
+
+
+def _encoded(asked: ClientRequest, target: AttemptTarget, *, stream: bool) -> PlannedRequest:
     model = target.model
     settings = target.settings
     wanted, repairs, is_healed = asked.request, _NO_REPAIRS, False
@@ -238,7 +257,8 @@ def plan_answer(
     names: NameMap | None = planned.names
     wants_stream = request.stream is True
     obsidian = None
-    stops = _stop_stage(planned.encoded.stop, target)
+    sequences = planned.encoded.stop
+    stops = _stop_stage(sequences, target) if sequences else None
     # `exact` promises the answer unchanged, so its text is not searched for calls.
     written = None if is_exact else _stage(request, planned, target, seed)
     change = _joined(written, stops)
@@ -352,15 +372,15 @@ def _stage(
         return None
     choice = request.tool_choice
     tools = planned.tools
-    if choice is not None and choice.mode == "allowed" and len(tools) == len(request.tools):
-        # The allowed tools have the client's names; the model writes the upstream's names.
-        allowed = {(ref.name, ref.namespace) for ref in choice.allowed}
-        pairs = zip(request.tools, tools, strict=True)
-        tools = tuple(tool for own, tool in pairs if (own.name, own.namespace) in allowed)
+    if choice is not None and choice.mode == "allowed":
+        if len(tools) == len(request.tools):
+            # The allowed tools have the client's names; the model writes the upstream's names.
+            allowed = {(ref.name, ref.namespace) for ref in choice.allowed}
+            pairs = zip(request.tools, tools, strict=True)
+            tools = tuple(tool for own, tool in pairs if (own.name, own.namespace) in allowed)
+        choice = None
     if planned.structured:
         tools = tuple(tool for tool in tools if tool.name not in planned.structured)
-    if choice is not None and choice.mode == "allowed":
-        choice = None
     if tools is not request.tools or choice is not request.tool_choice:
         request = structs.replace(request, tools=tools, tool_choice=choice)
     return stage_for(
@@ -381,10 +401,7 @@ def _stage(
 
 def _offered(tools: tuple[Tool, ...], names: NameMap) -> tuple[Tool, ...]:
     """The tools under the upstream's names for them."""
-    for (space, name), wire in names.wires.items():
-        if wire != name or space is not None:
-            break
-    else:
+    if names.is_same:
         return tools  # the same object, so that results cached for it are found
     offered: list[Tool] = []
     for tool in tools:
@@ -459,7 +476,7 @@ def _plan_named(plan: AnswerPlan, keeper: Keeper) -> AnswerPlan:
 
 
 def plan_escrow(plan: AnswerPlan, managed: ManagedStore, owner: str) -> AnswerPlan:
-    """The plan for an answer whose client cannot carry seals, if the upstream may send seals."""
+    """The plan for an answer in a client's dialect without a field for seals, if the upstream may send seals."""
     family = FAMILIES.get(plan.dialect)
     if family is None:
         return plan

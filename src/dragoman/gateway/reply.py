@@ -7,7 +7,7 @@ from typing import Protocol, TypeVar
 from dragoman.errors import FrameTooLarge, GatewayError
 from dragoman.offload import offload
 from dragoman.sse import MAX_FRAME_BYTES
-from dragoman.upstream.base import Reply
+from dragoman.upstream.base import UpstreamReply
 
 T = TypeVar("T")
 
@@ -25,7 +25,7 @@ PAUSE_EVERY = 1024 * 1024
 DRAIN_SECONDS = 1.0
 
 
-async def let_go(reply: Reply) -> None:
+async def let_go(reply: UpstreamReply) -> None:
     """Release a stream that has ended: reuse the connection if the HTTP body ends soon, else close it."""
     try:
         if reply.is_over:
@@ -39,7 +39,7 @@ async def let_go(reply: Reply) -> None:
         reply.close()
 
 
-async def read_whole(reply: Reply, limit: int, first: bytes = b"") -> bytes:
+async def read_whole(reply: UpstreamReply, limit: int, first: bytes = b"") -> bytes:
     """Read the rest of a reply; return it behind `first`.
 
     Raises:

@@ -24,6 +24,7 @@ from dragoman.obsidian.policy import always_applies
 from dragoman.upstream.base import Supervised, Upstream
 from dragoman.upstream.chatgpt_codex.credentials import auth_path
 from dragoman.upstream.rehearsal import RehearsalUpstream
+from dragoman.upstream.replay import ReplayUpstream
 
 # Clients choose the names. A deployment uses tens of them; a client that sends many others must not fill the memory.
 _MAX_CACHED = 1024
@@ -94,24 +95,37 @@ class Router:
 class Upstreams:
     """The upstreams of one configuration by name, and the targets of each model for clients of a dialect."""
 
-    def __init__(self, settings: Settings, environ: Mapping[str, str] = os.environ) -> None:
-        """
+    def __init__(
+        self,
+        settings: Settings,
+        environ: Mapping[str, str] = os.environ,
+        before: "Upstreams | None" = None,
+    ) -> None:
+        """`before`: the upstreams until now; those whose settings did not change are used again, with their connections.
+
         Raises:
             ConfigError: the environment variable that should hold a key is not set.
         """
         self.settings = settings
         self.router = Router(settings)
         self.by_name = {
-            name: make_upstream(name, each, environ) for name, each in settings.upstreams.items()
+            name: _unchanged(name, each, before) or make_upstream(name, each, environ)
+            for name, each in settings.upstreams.items()
         }
         self._cached: dict[tuple[Dialect, str], tuple[AttemptTarget, ...]] = {}
 
-    def targets(self, client_dialect: Dialect, model: str) -> tuple[AttemptTarget, ...]:
+    def targets(
+        self, client_dialect: Dialect, model: str, only: str | None = None
+    ) -> tuple[AttemptTarget, ...]:
         """The targets of a request for a model, in the order of the attempts; at least one.
+
+        only: the upstream to ask, whatever the routes say.
 
         Raises:
             RequestRefused: no route takes this model (404, code `model_not_found`).
         """
+        if only is not None:
+            return (self._target(client_dialect, Candidate(only, model)),)
         targets = self._cached.get((client_dialect, model))
         if targets is None:
             candidates = self.router.candidates(model)
@@ -162,6 +176,13 @@ class Upstreams:
         )
 
 
+def _unchanged(name: str, settings: UpstreamSettings, before: Upstreams | None) -> Upstream | None:
+    """The upstream with this name, if it has the same settings. Those that read files when they are made read them again."""
+    if before is None or settings.ca_file is not None or settings.kind == "replay":
+        return None
+    return before.by_name[name] if before.settings.upstreams.get(name) == settings else None
+
+
 def make_upstream(
     name: str, settings: UpstreamSettings, environ: Mapping[str, str] = os.environ
 ) -> Upstream:
@@ -172,6 +193,8 @@ def make_upstream(
     """
     if settings.kind == "rehearsal":
         return RehearsalUpstream(name)
+    if settings.kind == "replay":
+        return ReplayUpstream(name, settings)
     # These modules need packages of the extra `server`; commands that only read routes work without the extra.
     from dragoman.upstream.chatgpt_codex.upstream import ChatGptCodexUpstream  # noqa: PLC0415
     from dragoman.upstream.codex.upstream import CodexUpstream  # noqa: PLC0415

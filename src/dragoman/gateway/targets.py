@@ -62,6 +62,11 @@ class AttemptTarget(Struct, frozen=True, gc=False):
         is_known = settings.kind == "rehearsal" or is_openai(settings.base_url)
         return self.dialect == "messages" or is_known
 
+    def asks_for_stream(self, *, is_wanted: bool) -> bool:
+        """Whether the upstream is asked for a stream, if the client wants one or not."""
+        settings = self.settings
+        return (is_wanted or settings.always_stream) and not settings.never_stream
+
     @property
     def is_exact(self) -> bool:
         """Whether the operator wants what passes in one dialect unchanged, so that its text is not searched for calls."""

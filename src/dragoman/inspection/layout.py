@@ -15,7 +15,13 @@ from typing import NamedTuple
 
 from dragoman._json import dumps
 from dragoman.dialects.shapes import DIALECTS, Form
-from dragoman.inspection.report import CallReport, ChoiceReport, Dumped, ProblemReport, Report
+from dragoman.inspection.report import (
+    CallReport,
+    ChoiceReport,
+    ProblemReport,
+    Report,
+    Timing,
+)
 from dragoman.inspection.terminal_text import Style, cells, excerpt, pad, visible_line
 from dragoman.model.outcome import ErrorInfo, Loss, Usage
 
@@ -253,6 +259,8 @@ def _closing(report: Report) -> Iterator[Line]:
     yield ()
     usage = _describe_usage(report.usage) if report.usage is not None else "not reported"
     yield (Span("USAGE", "title"), Span(f"   {usage}"))
+    if report.timing is not None:
+        yield (Span("TIME", "title"), Span(f"    {_describe_timing(report.timing)}"))
     several = len(report.choices) > 1
     for choice in report.choices:
         which = f"choice {choice.index}: " if several else ""
@@ -268,6 +276,19 @@ def _describe_finish(choice: ChoiceReport) -> Iterator[Span]:
     yield Span(choice.finish)
     if choice.native_finish is not None and choice.native_finish != choice.finish:
         yield Span(f" (as sent: {visible_line(_shorten(choice.native_finish))})", "faint")
+
+
+def _describe_timing(timing: Timing) -> str:
+    first = f"first frame after {_milliseconds(timing.first_ms)}, " if timing.first_ms else ""
+    gap = (
+        f"longest {_milliseconds(timing.longest_gap_ms)}, before frame {timing.longest_gap_frame:,}"
+    )
+    between = f"between frames {_milliseconds(timing.median_gap_ms)} (median)"
+    return f"{first}last after {_milliseconds(timing.total_ms)}; {between}, {gap}"
+
+
+def _milliseconds(value: float) -> str:
+    return f"{value:.3g} ms" if value < 1000 else f"{value / 1000:.2f} s"
 
 
 def _describe_usage(usage: Usage) -> str:
@@ -362,13 +383,16 @@ def to_json(report: Report) -> bytes:
     return _safe(_fields(report))
 
 
-def to_json_dump(reports: Iterable[tuple[Dumped, Report]]) -> bytes:
-    """The reports of all answers in a dump as one JSON object, each with its request and upstream."""
-    answers = [
-        {"request_id": dumped.request_id, "upstream": dumped.upstream, **_fields(report)}
-        for dumped, report in reports
-    ]
-    return _safe({"answers": answers})
+def to_json_answers(answers: Iterable[tuple[str, str, Report]]) -> bytes:
+    """The reports of several answers as one JSON object, each with the id of its request and its upstream."""
+    return _safe(
+        {
+            "answers": [
+                {"request_id": request_id, "upstream": upstream, **_fields(report)}
+                for request_id, upstream, report in answers
+            ]
+        }
+    )
 
 
 def _safe(fields: dict[str, object]) -> bytes:
@@ -393,6 +417,8 @@ def _fields(report: Report) -> dict[str, object]:
         "error": _error(report.error),
         "problems": report.problems,
     }
+    if report.timing is not None:
+        fields["timing"] = report.timing
     if len(report.choices) > 1:
         fields["choices"] = report.choices
     return fields

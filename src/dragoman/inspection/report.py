@@ -12,15 +12,25 @@ The dump leaves out some events, such as most text deltas. Problems that only re
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import pairwise
+from statistics import median
 from typing import assert_never
 
 from msgspec import Struct, field, structs
 
 from dragoman._json import as_object
 from dragoman.core.call_input import Verdict, judge
-from dragoman.core.fields import Fields, is_present, quoted, read_int, read_object, read_text
+from dragoman.core.fields import (
+    Fields,
+    is_present,
+    quoted,
+    read_float,
+    read_int,
+    read_object,
+    read_text,
+)
 from dragoman.core.fold import fold
 from dragoman.dialects.codec import DecodeContext
 from dragoman.dialects.registry import codec
@@ -83,7 +93,37 @@ class ProblemReport(Struct, frozen=True, kw_only=True):
     message: str
 
 
+class Timing(Struct, frozen=True, kw_only=True):
+    """When the frames of an answer came. first_ms: since the request, 0 if only the answer's own times are known.
+
+    median_gap_ms, longest_gap_ms: between one frame and the next. longest_gap_frame: the frame that came after the longest.
+    """
+
+    first_ms: float
+    total_ms: float
+    median_gap_ms: float
+    longest_gap_ms: float
+    longest_gap_frame: int
+
+
+def measure(times: Sequence[float]) -> Timing | None:
+    """The timing of frames that came at these milliseconds; None if no time is known."""
+    if not any(times):
+        return None
+    gaps = [after - before for before, after in pairwise(times)] or [0.0]
+    longest = max(range(len(gaps)), key=gaps.__getitem__)
+    return Timing(
+        first_ms=round(times[0], 3),
+        total_ms=round(times[-1], 3),
+        median_gap_ms=round(median(gaps), 3),
+        longest_gap_ms=round(gaps[longest], 3),
+        longest_gap_frame=min(longest + 2, len(times)),
+    )
+
+
 class Report(Struct, frozen=True, kw_only=True):
+    """What a recording contains. `timing`: None if it has no times."""
+
     dialect: DialectName
     form: Form
     frames: int
@@ -95,6 +135,7 @@ class Report(Struct, frozen=True, kw_only=True):
     usage: Usage | None
     error: ErrorInfo | None
     problems: tuple[ProblemReport, ...]
+    timing: Timing | None = None
 
 
 _OWN_FAILURES = frozenset(("truncated", "protocol"))
@@ -107,9 +148,9 @@ _NO_BLANK_LINES = (
 _MINTED = re.compile(rb"[a-z]+_[0-9a-f]{24}")  # the shape of `core.ids.Minter`
 
 
-def examine(recognised: Recognised) -> Report:
-    """Read the whole recording and report its contents."""
-    return examine_steps(recognised, _decode(recognised))
+def examine(recognised: Recognised, watch: Callable[[int], None] | None = None) -> Report:
+    """Read the whole recording and report its contents. `watch` is called with the number of bytes that were read."""
+    return examine_steps(recognised, _decode(recognised, watch))
 
 
 def examine_steps(recognised: Recognised, steps: Iterable[Step]) -> Report:
@@ -145,7 +186,7 @@ def examine_steps(recognised: Recognised, steps: Iterable[Step]) -> Report:
     )
 
 
-def _decode(recognised: Recognised) -> Iterator[Step]:
+def _decode(recognised: Recognised, watch: Callable[[int], None] | None = None) -> Iterator[Step]:
     recording = recognised.recording
     if recognised.form == "body":
         yield codec(recognised.dialect).read_body(recording.body, DecodeContext())
@@ -153,6 +194,8 @@ def _decode(recognised: Recognised) -> Iterator[Step]:
     decoder = make_decoder(recognised.dialect)
     for piece in recording.stream():
         yield from decoder.feed(piece)
+        if watch is not None:
+            watch(len(piece))
     yield from decoder.close()
 
 
@@ -370,12 +413,13 @@ _OF_THE_DUMP: Mapping[DialectName, frozenset[str]] = {
 
 
 class Dumped(Struct, frozen=True):
-    """One answer in a dump. lines: the lines of the file with its events, in order."""
+    """One answer in a dump. lines: the lines of the file with its events, in order. times: of each, in seconds since 1970."""
 
     request_id: str
     upstream: str
     recognised: Recognised
     lines: tuple[int, ...]
+    times: tuple[float, ...] = ()
 
 
 class _DumpedLines(Struct):
@@ -386,6 +430,7 @@ class _DumpedLines(Struct):
     dialect: DialectName
     lines: list[int] = field(default_factory=list[int])
     events: list[bytes] = field(default_factory=list[bytes])
+    times: list[float] = field(default_factory=list[float])
 
 
 def open_dump(data: bytes) -> tuple[Dumped, ...] | None:
@@ -405,12 +450,16 @@ def open_dump(data: bytes) -> tuple[Dumped, ...] | None:
             )
         answers[key].lines.append(line)
         answers[key].events.append(bytes(fields["event"]))
+        at = read_float(fields.get("at"))
+        if at is not None:
+            answers[key].times.append(at)
     return tuple(
         Dumped(
             one.request_id,
             one.upstream,
             Recognised(one.dialect, "stream", Recording(b"\n".join(one.events), "lines")),
             tuple(one.lines),
+            tuple(one.times) if len(one.times) == len(one.lines) else (),
         )
         for one in answers.values()
     )
@@ -424,7 +473,8 @@ def examine_dumped(dumped: Dumped) -> Report:
         for problem in report.problems
         if problem.kind not in _OF_THE_DUMP[report.dialect]
     )
-    return structs.replace(report, problems=problems)
+    times = [(at - dumped.times[0]) * 1000 for at in dumped.times]
+    return structs.replace(report, problems=problems, timing=measure(times))
 
 
 def _entries(data: bytes) -> Iterator[tuple[int, Fields]]:

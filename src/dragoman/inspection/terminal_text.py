@@ -17,7 +17,9 @@ _UNSAFE = re.compile(
     "\ud800-\udfff\U000e0000-\U000e007f]"
 )
 _NAMED = {"\t": "\\t", "\r": "\\r"}
-Style = Literal["plain", "title", "faint", "good", "warning", "bad", "strong"]
+Style = Literal[
+    "plain", "title", "faint", "good", "warning", "bad", "strong", "emphasis", "code", "link"
+]
 
 # Parameters of the escape sequence that selects a style (ECMA-48, "SGR").
 _CODES: dict[Style, str] = {
@@ -28,6 +30,9 @@ _CODES: dict[Style, str] = {
     "warning": "33",
     "bad": "1;31",
     "strong": "1",
+    "emphasis": "3",
+    "code": "36",
+    "link": "4",
 }
 
 # Code is readable with four, and a terminal's eight would take half of a narrow column.

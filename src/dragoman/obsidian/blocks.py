@@ -51,9 +51,10 @@ def extract_use_tool_blocks(
 ) -> tuple[FoundCall, ...]:
     """The calls of the `<use_tool>` blocks in a text. Without tools, every name is accepted and values are untyped.
 
-    >>> block = "<use_tool><name>webSearch</name><query>Oslo</query></use_tool>"
-    >>> [(call.name, call.arguments) for call in extract_use_tool_blocks(block)]
-    [('webSearch', '{"query":"Oslo"}')]
+    Examples:
+        >>> block = "<use_tool><name>webSearch</name><query>Oslo</query></use_tool>"
+        >>> [(call.name, call.arguments) for call in extract_use_tool_blocks(block)]
+        [('webSearch', '{"query":"Oslo"}')]
 
     Raises:
         ConfigError: `text` is not a string, or `tools` is no list of tools.
@@ -64,11 +65,12 @@ def extract_use_tool_blocks(
 def to_obsidian_xml(call: object, *, schema: object = None, escape: XmlEscape = "none") -> str:
     """A call as a `<use_tool>` block.
 
-    >>> print(to_obsidian_xml({"name": "webSearch", "arguments": {"query": "Oslo"}}))
-    <use_tool>
-      <name>webSearch</name>
-      <query>Oslo</query>
-    </use_tool>
+    Examples:
+        >>> print(to_obsidian_xml({"name": "webSearch", "arguments": {"query": "Oslo"}}))
+        <use_tool>
+          <name>webSearch</name>
+          <query>Oslo</query>
+        </use_tool>
 
     call: our `Call`, a `FoundCall`, a record of the aggregator, or a mapping with a name and arguments, as in any
         dialect's answer.

@@ -1,20 +1,22 @@
 """Identifies the caller: compares the key in `Authorization: Bearer`, `x-api-key` or `api-key` with the operator's keys.
 
-Pure. Keys are compared as SHA-256 digests, with every operator key, in constant time: response times reveal neither the
+Pure. Of named keys only the digests are known. Keys are compared as SHA-256 digests, with every operator key, in constant time: response times reveal neither the
 length of a key nor how much of it was right. A key that was accepted is looked up in a dictionary the next time. The lookup
 reveals nothing either: Python hashes the received key with a secret of the process, and compares bytes only if the whole
 hash matches. The configuration decides whether the gateway may listen on an address without keys.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from hashlib import sha256
 from hmac import compare_digest
+from types import MappingProxyType
 
-from msgspec import Struct
+from msgspec import Struct, structs
 from starlette.types import Send
 
+from dragoman.config.settings import KeySettings
 from dragoman.server.limits import Forbidden, Unauthorized
 from dragoman.store.contract import owner_of
 
@@ -31,14 +33,23 @@ class Caller(Struct, frozen=True, gc=False):
     key: for upstreams that pass the caller's key on. None: the caller sent only a key of this gateway.
     id: distinguishes callers in the log; the key cannot be derived from it.
     owner: the owner of the caller's stored responses; the same for all callers with the same key.
+    named: the name of the caller's key, if it is a named one. may_inspect: the requests of everyone.
     """
 
     key: str | None = None
     id: str = ""
     owner: str = ""
+    named: str = ""
+    may_inspect: bool = False
+
+    @property
+    def is_operator(self) -> bool:
+        """Whether the caller may read the usage of all keys: it has none, one without a name, or one that may inspect."""
+        return not self.named or self.may_inspect
 
 
 _ANYONE = Caller()
+_NONE: Mapping[str, KeySettings] = MappingProxyType({})
 
 
 class KeyRing:
@@ -46,9 +57,20 @@ class KeyRing:
 
     __slots__ = ("_accepted", "_digests", "_guest")
 
-    def __init__(self, api_keys: Iterable[str] = ()) -> None:
-        keys = [key.encode("utf-8") for key in api_keys]
-        self._digests = [(sha256(key).digest(), _caller(key)) for key in keys]
+    def __init__(
+        self,
+        api_keys: Iterable[str] = (),
+        named: Mapping[str, KeySettings] = _NONE,
+        inspecting: Collection[str] = (),
+    ) -> None:
+        """`named`: keys of which only the digests are known. `inspecting`: those of `api_keys` that may inspect."""
+        self._digests = [
+            (sha256(key.encode("utf-8")).digest(), Caller(may_inspect=key in inspecting))
+            for key in api_keys
+        ]
+        for name, key in named.items():
+            digest = bytes.fromhex(key.digest.removeprefix("sha256:"))
+            self._digests.append((digest, Caller(named=name, may_inspect=key.inspect)))
         self._accepted: dict[bytes, Caller] = {}  # by operator key, for requests with only that key
         self._guest = lru_cache(_CACHED_GUESTS)(_caller)
 
@@ -81,7 +103,7 @@ class KeyRing:
         if known is None:
             return None
         # A key of this gateway must not reach an upstream.
-        caller = Caller(None if other is None else _text(other), known.id, known.owner)
+        caller = structs.replace(known, key=None if other is None else _text(other))
         if len(given) == 1:
             self._accepted[given[0]] = caller
         return caller
@@ -101,19 +123,28 @@ class KeyRing:
         for known, caller in self._digests:
             if compare_digest(known, digest):
                 found = caller
-        return found
+        if found is None:
+            return None
+        own = _caller(key)
+        return structs.replace(found, key=own.key, id=own.id, owner=own.owner)
+
+
+_KEY_HEADERS = frozenset({b"authorization", b"x-api-key", b"api-key"})
 
 
 def _given(headers: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
     """The keys in the headers, the bearer token first: of two keys, it is the more deliberate one."""
     given: list[bytes] = []
     for name, value in headers:
-        if name == b"authorization":
-            scheme, _, token = value.partition(b" ")
-            if scheme.lower() == b"bearer" and (token := token.strip()):
-                given.insert(0, token)
-        elif name in (b"x-api-key", b"api-key") and (token := value.strip()):
-            given.append(token)
+        if name not in _KEY_HEADERS:
+            continue
+        if name != b"authorization":
+            if token := value.strip():
+                given.append(token)
+            continue
+        scheme, _, token = value.partition(b" ")
+        if scheme.lower() == b"bearer" and (token := token.strip()):
+            given.insert(0, token)
     return given
 
 
@@ -133,7 +164,7 @@ HeaderList = list[tuple[bytes, bytes]]
 # The headers that a page may read besides the body. CORS has no wildcard for prefixes, so the usual rate limits are listed.
 EXPOSED = (
     *("x-request-id", "request-id", "x-dragoman-loss", "x-dragoman-estimate", "retry-after", "retry-after-ms"),
-    *("x-should-retry", "openai-processing-ms", "x-proxy-output-mode"),
+    *("x-dragoman-receipt", "x-should-retry", "openai-processing-ms", "x-proxy-output-mode"),
     *("x-codex-stop-after-tools-mode", "x-codex-tool-call-count", "x-codex-tool-call-truncated"),
     *(
         f"x-codex-{window}-{word}"

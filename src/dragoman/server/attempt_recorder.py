@@ -1,21 +1,25 @@
 """Records the attempts and the answer of one request: in its record, in counters, and in headers of the answer."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from msgspec import Struct
+
+from dragoman.config.secrets import mask_url
+from dragoman.errors import GatewayError
 from dragoman.gateway.attempt import AttemptObserver
 from dragoman.gateway.plan import PlannedRequest
 from dragoman.gateway.targets import AttemptTarget
 from dragoman.model.outcome import ErrorInfo, Loss, Problem, Repair
-from dragoman.model.parts import Dialect
 from dragoman.server.client import Client
 from dragoman.server.http.connection import Headers
 from dragoman.server.http.headers import loss_header
+from dragoman.server.observe.capture import ExchangeCapture
 from dragoman.server.observe.logs import log_calls
 from dragoman.server.observe.metrics import ACTIONS
 from dragoman.server.observe.record import RequestRecord
 from dragoman.server.rate_limits import limit_headers
-from dragoman.upstream.base import Reply
+from dragoman.upstream.base import Take, UpstreamReply
 from dragoman.upstream.http.headers import response_headers_for
 from dragoman.upstream.retry import Decision, GiveUp
 
@@ -27,7 +31,78 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class AttemptRecorder(AttemptObserver):
+class Tap(Protocol):
+    """Takes a copy of the bytes of one reply. It must not raise."""
+
+    def feed(self, data: bytes) -> None: ...
+
+    def close(self, *, is_whole: bool) -> None:
+        """No more bytes come. `is_whole`: the reply has ended, or its sender has cut it; else the gateway stopped reading."""
+        ...
+
+
+class TappedReply(UpstreamReply):
+    """A reply whose bytes also go to taps. It behaves like the reply itself otherwise."""
+
+    def __init__(self, reply: UpstreamReply, taps: Sequence[Tap]) -> None:
+        self.status = reply.status
+        self.headers = reply.headers
+        self._reply = reply
+        self._taps = taps
+
+    @property
+    def is_over(self) -> bool:
+        return self._reply.is_over
+
+    def take_pieces(self) -> list[bytes]:
+        pieces = self._reply.take_pieces()
+        if pieces:
+            self._feed(pieces)
+            self._end()
+        return pieces
+
+    async def read(self) -> bytes:
+        try:
+            data = await self._reply.read()
+        except GatewayError:
+            self._end()
+            raise
+        if data:
+            self._feed([data])
+        else:
+            self._end()
+        return data
+
+    async def forward(self, take: Take) -> bool:
+        def tapped(pieces: list[bytes]) -> bool:
+            self._feed(pieces)
+            return take(pieces)
+
+        try:
+            is_ended = await self._reply.forward(tapped)
+        except GatewayError:
+            self._end()
+            raise
+        if is_ended:
+            self._end()
+        return is_ended
+
+    def close(self) -> None:
+        self._end(is_whole=self._reply.is_over)
+        self._reply.close()
+
+    def _feed(self, pieces: Sequence[bytes]) -> None:
+        for tap in self._taps:
+            for piece in pieces:
+                tap.feed(piece)
+
+    def _end(self, *, is_whole: bool = True) -> None:
+        for tap in self._taps:
+            tap.close(is_whole=is_whole)
+        self._taps = ()
+
+
+class AttemptRecorder(AttemptObserver, Struct, eq=False):
     """The recorder of one request.
 
     losses: those of the requests that were sent, except failed attempts that another attempt followed.
@@ -35,35 +110,17 @@ class AttemptRecorder(AttemptObserver):
     headers: further headers of the answer. on_sent: called with each request that is sent.
     """
 
-    __slots__ = (
-        "_before",
-        "_client",
-        "_dialect",
-        "_gateway",
-        "_has_failed",
-        "_record",
-        "error_limits",
-        "headers",
-        "losses",
-        "on_sent",
-        "problems",
-    )
-
-    def __init__(
-        self, gateway: "Gateway", dialect: Dialect, record: RequestRecord, client: Client
-    ) -> None:
-        """`dialect`: the client's."""
-        self.losses: tuple[Loss, ...] = ()
-        self.problems: tuple[Problem, ...] = ()
-        self.error_limits: Headers = ()
-        self.headers: Headers = ()
-        self.on_sent: Callable[[AttemptTarget, PlannedRequest], None] | None = None
-        self._gateway = gateway
-        self._dialect: Dialect = dialect
-        self._record = record
-        self._client = client
-        self._has_failed = False
-        self._before: tuple[tuple[Loss, ...], tuple[Repair, ...]] = ((), ())
+    _gateway: "Gateway"
+    _record: RequestRecord
+    _client: Client
+    _capture: ExchangeCapture | None = None
+    losses: tuple[Loss, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    error_limits: Headers = ()
+    headers: Headers = ()
+    on_sent: Callable[[AttemptTarget, PlannedRequest], None] | None = None
+    _has_failed: bool = False
+    _before: tuple[tuple[Loss, ...], tuple[Repair, ...]] = ((), ())
 
     def started(self, target: AttemptTarget) -> None:
         record = self._record
@@ -76,6 +133,10 @@ class AttemptRecorder(AttemptObserver):
             self.losses, record.repairs = self._before
         else:
             self._before = (self.losses, record.repairs)
+        if self._capture is not None:
+            upstream = self._gateway.upstreams.by_name[target.upstream]
+            url = mask_url(upstream.url_of(target.dialect, "generate"))
+            self._capture.attempt_started(target, url)
 
     def sent(self, target: AttemptTarget, request: PlannedRequest) -> None:
         record = self._record
@@ -86,22 +147,40 @@ class AttemptRecorder(AttemptObserver):
             self.losses = (*self.losses, *_new(request.losses, self.losses))
         if self.on_sent is not None:
             self.on_sent(target, request)
+        if self._capture is not None:
+            self._capture.attempt_sent(request)
 
-    def replied(self, target: AttemptTarget, reply: Reply) -> None:
+    def replied(self, target: AttemptTarget, reply: UpstreamReply) -> UpstreamReply:
         gateway = self._gateway
-        limits = limit_headers(self._dialect, target.dialect, reply.headers, gateway.wall_clock())
+        limits = limit_headers(
+            self._record.door, target.dialect, reply.headers, gateway.wall_clock()
+        )
         is_error = not 200 <= reply.status <= 299
         if limits or is_error:
             gateway.limits.note_headers(target.upstream, reply.headers)
         if is_error:
             self.error_limits = limits
         elif not self._client.started:
-            headers = response_headers_for(self._dialect, target.dialect, reply.headers)
+            headers = response_headers_for(self._record.door, target.dialect, reply.headers)
             headers += limits
             if self.losses:
                 headers.append(loss_header(self.losses))
             headers += self.headers
             self._client.reply_headers = headers
+        taps = self._taps(target, reply)
+        return TappedReply(reply, taps) if taps else reply
+
+    def _taps(self, target: AttemptTarget, reply: UpstreamReply) -> list[Tap]:
+        taps: list[Tap] = []
+        dump = self._gateway.dump
+        # Some backends do not declare that they stream; a JSON body has no frames. Codex speaks JSON-RPC.
+        is_dumped = dump is not None and target.dialect != "codex" and 200 <= reply.status <= 299
+        if dump is not None and is_dumped and "json" not in reply.headers.get("content-type", ""):
+            secrets = self._gateway.upstreams.by_name[target.upstream].secrets
+            taps.append(dump.begin(target, self._record.request_id, secrets))
+        if self._capture is not None:
+            taps.append(self._capture.attempt_replied(reply.status, reply.headers))
+        return taps
 
     def failed(self, target: AttemptTarget, error: ErrorInfo, decision: Decision) -> None:
         self._has_failed = True
@@ -109,6 +188,8 @@ class AttemptRecorder(AttemptObserver):
             self._record.failed = (*self._record.failed, (target.upstream, error.kind))
         action = ACTIONS[type(decision)]
         self._gateway.telemetry.attempt_failed(target.upstream, error.kind, action)
+        if self._capture is not None:
+            self._capture.attempt_failed(error.message)
 
     def ended(self, target: AttemptTarget, problems: Sequence[Problem]) -> None:
         del target

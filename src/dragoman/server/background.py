@@ -12,11 +12,13 @@ that one writes goes to its keeper and to nobody else: whoever wants it reads th
 import asyncio
 from collections.abc import Callable
 
-from msgspec import Struct
+from msgspec import Struct, structs
 from starlette.types import Message
 
+from dragoman.dialects.responses import without_background
 from dragoman.gateway.answer import Pending, settle
 from dragoman.model.outcome import ErrorInfo
+from dragoman.model.request import Request
 from dragoman.server.client import Client
 from dragoman.server.http.connection import Headers
 from dragoman.state.endpoints import follow
@@ -31,7 +33,7 @@ class Queued(Struct, frozen=True):
     body: bytes
 
 
-class Refused(Struct, frozen=True):
+class RefusedBackground(Struct, frozen=True):
     """A request that was refused before its response was stored: the answer for the client."""
 
     status: int
@@ -49,7 +51,9 @@ class BackgroundConnection:
 
     def __init__(self, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
         self.line_bytes = 0  # the head has been checked
-        self.outcome: asyncio.Future[Queued | Refused] = asyncio.get_running_loop().create_future()
+        self.outcome: asyncio.Future[Queued | RefusedBackground] = (
+            asyncio.get_running_loop().create_future()
+        )
         self.running: asyncio.Task[None] | None = None
         self._headers = headers
         self._body = body
@@ -79,7 +83,7 @@ class BackgroundConnection:
 
     def respond(self, status: int, headers: Headers, body: bytes) -> Pending:
         if not self.outcome.done():
-            self.outcome.set_result(Refused(status, headers, body))
+            self.outcome.set_result(RefusedBackground(status, headers, body))
         return None
 
     def begin(self, headers: Headers, data: bytes) -> Pending:  # noqa: ARG002 - the keeper has it
@@ -97,7 +101,7 @@ async def answer_queued(
 ) -> None:
     """Answer the client as soon as the response is stored: with the response object, or with its stream."""
     outcome = await background.outcome
-    if isinstance(outcome, Refused):
+    if isinstance(outcome, RefusedBackground):
         ours = {b"content-type", *(name for name, _ in client.headers)}
         headers = [pair for pair in outcome.headers if pair[0] not in ours]
         await settle(client.respond(outcome.status, outcome.body, headers))
@@ -113,3 +117,8 @@ def overtime_error(limit: float) -> ErrorInfo:
     """The error of a background response that took too long."""
     message = f"the response took longer than {limit:g} seconds (server.background_max_seconds)"
     return ErrorInfo(kind="timeout", message=message)
+
+
+def awaited(request: Request) -> Request:
+    """The request for the upstream of a background response: the gateway waits for the answer, and follows its stream."""
+    return structs.replace(without_background(request), stream=True)

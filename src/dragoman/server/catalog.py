@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from msgspec import Struct, field
 
@@ -148,13 +148,17 @@ def list_models(
     dialect: str,
     query: Mapping[str, str] | None = None,
     listed: Mapping[str, tuple[str, ...]] | None = None,
+    *,
+    allows: Callable[[str], bool] | None = None,
 ) -> bytes:
-    """The body for GET /v1/models. `query`: Anthropic's `limit`, `after_id` and `before_id`.
+    """The body for GET /v1/models. `query`: Anthropic's `limit`, `after_id` and `before_id`; `allows`: whether the caller may use a name.
 
     Raises:
         RequestRefused: `limit` is not a number from 1 to 1000.
     """
     models = known_models(settings, listed)
+    if allows is not None:
+        models = tuple([model for model in models if allows(model.name)])
     if dialect != "messages":
         return dumps_document({"object": "list", "data": [_openai(model) for model in models]})
     page, has_more = _page(models, query or {})

@@ -69,7 +69,11 @@ def access_of(
     return GatewayAccess(
         url=_bare(url) if url else gateway_url(settings.server),
         model=model or UNKNOWN_MODEL,
-        key="gateway" if settings.server.api_keys else "upstream" if passes_on else "none",
+        key="gateway"
+        if settings.server.api_keys or settings.keys
+        else "upstream"
+        if passes_on
+        else "none",
         allows_obsidian="*" in origins or OBSIDIAN_ORIGIN in origins,
     )
 

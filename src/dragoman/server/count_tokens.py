@@ -19,6 +19,7 @@ from dragoman.errors import GatewayError, MalformedJson
 from dragoman.gateway.attempt import error_of_reply, no_reply
 from dragoman.gateway.compaction import expand
 from dragoman.gateway.context_edits import apply_edits
+from dragoman.gateway.hosted.tool_search import ToolSearch
 from dragoman.gateway.plan import ClientRequest, check_previous, knows_previous, plan_request
 from dragoman.gateway.reply import read_whole
 from dragoman.gateway.targets import AttemptTarget
@@ -61,6 +62,23 @@ async def count_tokens(
         RequestRefused: the request is malformed, or no route takes its model, or nobody knows what it continues.
     """
     request = await offload(len(body), _decode, dialect, body, gateway.settings.server)
+    named = gateway.identify(headers).named
+    if not named:
+        return await _count(gateway, dialect, headers, body, request)
+    use = await gateway.named_keys.admit(named, request.model)
+    try:
+        return await _count(gateway, dialect, headers, body, request)
+    finally:
+        gateway.named_keys.end(use)
+
+
+async def _count(
+    gateway: Gateway,
+    dialect: Dialect,
+    headers: list[tuple[bytes, bytes]],
+    body: bytes,
+    request: Request,
+) -> Response:
     target = gateway.upstreams.targets(dialect, request.model)[0]
     asked = await _complete(gateway, dialect, headers, ClientRequest(body, request), target)
     if not target.counts_tokens:
@@ -91,11 +109,11 @@ async def count_tokens(
         info = error_of_reply(reply, data, target, upstream.secrets)
         after = retry_after(reply.headers, now=gateway.wall_clock())
         return _failed(dialect, structs.replace(info, retry_after=after))
-    if target.is_same_dialect:
-        return Response(data, media_type=_JSON)
     count = _read_count(data)
     if count is None:
         return await _estimated(dialect, asked)
+    if target.is_same_dialect:
+        return Response(data, media_type=_JSON)
     return Response(_written(dialect, count), media_type=_JSON)
 
 
@@ -106,7 +124,10 @@ async def _complete(
     asked: ClientRequest,
     target: AttemptTarget,
 ) -> ClientRequest:
-    """The request with the stored history that this upstream does not know, and with summaries as messages."""
+    """The request with the stored history that this upstream does not know, with summaries as messages, and with a search.
+
+    The search stands for the deferred tools that are too many for this upstream.
+    """
     request = asked.request
     if dialect == "responses" and not gateway.is_storing:
         check_previous(request, target)  # a count without the history would be false
@@ -125,6 +146,10 @@ async def _complete(
         if not knows_previous(found, request, target) and found.request is not None:
             request = found.request
     request, _ = apply_edits(expand(request, target), target)
+    most = target.accepts.max_tools
+    if most is not None and len(request.tools) > most:
+        search = ToolSearch(request, dialect, str)
+        request = search.first_request(target) if search.is_needed(target) else request
     return asked if request is asked.request else ClientRequest(b"", request, is_rebuilt=True)
 
 
@@ -144,10 +169,12 @@ def _question(asked: ClientRequest, target: AttemptTarget) -> bytes:
 
 
 def _read_count(data: bytes) -> int | None:
+    """The upstream's count; None if the answer has none, like the page of a proxy."""
     try:
-        return read_int(as_object(data).get("input_tokens"))
+        count = read_int(as_object(data).get("input_tokens"))
     except MalformedJson:
         return None
+    return None if count is None or count < 0 else count
 
 
 def _decode(dialect: Dialect, body: bytes, server: ServerSettings) -> Request:

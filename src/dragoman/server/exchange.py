@@ -9,7 +9,7 @@ to an exchange without a client (`background`).
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable
 from random import getrandbits
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,6 @@ from dragoman.dialects.responses import (
     asks_for_background,
     queue_response,
     with_conversation,
-    without_background,
 )
 from dragoman.dialects.translate import TranslatedBody, make_encoder
 from dragoman.errors import GatewayError, RequestRefused
@@ -38,7 +37,7 @@ from dragoman.gateway.attempt import (
     upstream_request,
 )
 from dragoman.gateway.compaction import (
-    Summary,
+    SummaryPlan,
     asks_inline,
     expand,
     plan_inline,
@@ -48,7 +47,7 @@ from dragoman.gateway.compaction import (
 )
 from dragoman.gateway.context_edits import apply_edits
 from dragoman.gateway.hosted.history import has_hosted_calls, plain_name, restore_calls
-from dragoman.gateway.hosted.tool_search import ToolSearch
+from dragoman.gateway.hosted.tool_search import ToolSearch, needed_search
 from dragoman.gateway.plan import (
     AnswerPlan,
     ClientRequest,
@@ -68,18 +67,31 @@ from dragoman.model.outcome import ErrorInfo
 from dragoman.model.request import Request
 from dragoman.offload import LARGE, offload
 from dragoman.server.attempt_recorder import AttemptRecorder, note_answer, note_client
-from dragoman.server.background import BackgroundConnection, Queued, answer_queued, overtime_error
+from dragoman.server.background import (
+    BackgroundConnection,
+    Queued,
+    answer_queued,
+    awaited,
+    overtime_error,
+)
 from dragoman.server.client import Client
 from dragoman.server.doors import Door, stopping_error
 from dragoman.server.hosted_answer import HostedAnswer, HostedRequest
 from dragoman.server.http.bodies import ClientGone, read_body
 from dragoman.server.http.connection import ClientConnection, Headers
-from dragoman.server.http.headers import LOSS_HEADER, ClientHeaders, error_headers, loss_header
+from dragoman.server.http.headers import (
+    LOSS_HEADER,
+    ClientHeaders,
+    error_headers,
+    loss_header,
+    without_long_wait,
+)
+from dragoman.server.key_limits import KeyUse
 from dragoman.server.limits import GatewayRefusal, check_head, check_json, check_tools
 from dragoman.server.observe.record import RequestRecord
 from dragoman.state.continuation import (
+    ConnectionMemory,
     Continuation,
-    Memory,
     StorageCaller,
     check_background,
     continue_submitted,
@@ -96,9 +108,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Codex silently waits as long as `Retry-After` says, even an hour; a longer wait than this should be an error.
-_LONGEST_CODEX_WAIT = 60
-
 
 class Exchange:
     """One request and its answer."""
@@ -109,6 +118,7 @@ class Exchange:
         "_background",
         "_began",
         "_caller_key",
+        "_capture",
         "_connection",
         "_continuation",
         "_deadline",
@@ -119,6 +129,7 @@ class Exchange:
         "_is_handed_over",
         "_is_new",
         "_keeper",
+        "_key_use",
         "_memory",
         "_native",
         "_owner",
@@ -132,6 +143,7 @@ class Exchange:
         "client",
         "has_slot",
         "is_over",
+        "only_upstream",
         "record",
         "request_id",
     )
@@ -142,7 +154,7 @@ class Exchange:
         door: Door,
         connection: ClientConnection,
         submits: str | None = None,
-        memory: Memory | None = None,
+        memory: ConnectionMemory | None = None,
         background: BackgroundConnection | None = None,
     ) -> None:
         """`submits`: the id of the response whose call outputs the request contains.
@@ -155,25 +167,30 @@ class Exchange:
         self._raw_headers = connection.take_headers()
         self._headers = dict(self._raw_headers)
         self.request_id = gateway.mint_request_id(self._headers)
-        self.client = Client(
-            connection,
-            gateway.response_headers(door, self.request_id, self._raw_headers),
-            gateway.clock,
-        )
+        self._began = gateway.clock()
+        method = "POST" if memory is None else "WEBSOCKET"
+        self._capture = gateway.inspector.begin(door, self._raw_headers, self._headers, method)
+        if self._capture is not None:
+            has_head = memory is None and background is None
+            connection = gateway.inspector.tap(connection, self._capture, has_head=has_head)
+            self._connection = connection
+        own = gateway.response_headers(door, self.request_id, self._raw_headers)
+        self.client = Client(connection, own, gateway.clock, self._began)
         self.client.on_start = self._forget_request
         self.record = RequestRecord(door=door.dialect, request_id=self.request_id)
         self.has_slot = False
         self.is_over = False
-        self._began = self.client.last_write  # the time of its creation
+        self.only_upstream: str | None = None  # set: the one to ask, whatever the routes say
         self._watcher: asyncio.Task[None] | None = None
         self._task: asyncio.Task[None] | None = None
         self._answer: AnswerWriter | HostedAnswer | None = None
-        self._recorder = AttemptRecorder(gateway, door.dialect, self.record, self.client)
+        self._recorder = AttemptRecorder(gateway, self.record, self.client, self._capture)
         self._stop_reason: ErrorInfo | None = None
         self._caller_key: str | None = None
         self._request: ClientRequest | None = None
         self._asked: Request | None = None  # what the client asked for, without what the store adds
         self._owner = ""
+        self._key_use: KeyUse | None = None  # of a named key
         self._submits = submits
         self._memory = memory
         self._background = background
@@ -222,6 +239,8 @@ class Exchange:
         if not is_watched:
             gateway.watch_soon(self)
         self.record.bytes_in = len(body)
+        if self._capture is not None:
+            self._capture.take_request(body)
         continuing = self._read(body) if len(body) < LARGE else await self._read_large(body)
         if self._is_handed_over:
             background, is_stream = self._hand_over(body)
@@ -233,15 +252,24 @@ class Exchange:
         if continuing is not None:
             await self._continue(continuing)
         del continuing
+        if self.record.key:
+            await self._admit()
         if self._door.dialect == "messages" and self._is_thread():
             await settle(self.client.respond(400, threads_unsupported(self.request_id)))
             return
-        targets = gateway.upstreams.targets(self._door.dialect, self.record.model)
+        targets = gateway.upstreams.targets(
+            self._door.dialect, self.record.model, self.only_upstream
+        )
         if self._memory is not None and not self._memory.generates:
             await self._answer_empty()
             return
-        search = self._tool_search(targets)
-        if (gateway.hosted_servers is not None or search is not None) and await self._host(search):
+        asked = self._request
+        search = (
+            None if asked is None else needed_search(asked.request, self._door.dialect, targets)
+        )
+        del asked
+        may_host = gateway.hosted_servers is not None or search is not None
+        if may_host and self.only_upstream is None and await self._host(search):
             return
         del search
         await try_targets(
@@ -249,7 +277,7 @@ class Exchange:
             gateway.settings.retry,
             self._attempt,
             self._recorder,
-            is_forwarded=self._is_forwarded,
+            is_forwarded=lambda: self.client.started,
         )
 
     def stop(self, reason: ErrorInfo) -> None:
@@ -273,6 +301,16 @@ class Exchange:
         check_head(self._raw_headers, limit, self._connection.line_bytes)
         caller = gateway.identify(self._raw_headers)
         self._caller_key, self.record.caller, self._owner = caller.key, caller.id, caller.owner
+        self.record.key = caller.named
+        if self._capture is not None:
+            gateway.inspector.admit(self._capture, self.request_id, caller.owner)
+
+    async def _admit(self) -> None:
+        """Count a request of a named key, within its limits. Raises Forbidden, ReportedError."""
+        record = self.record
+        generates = self._memory is None or self._memory.generates
+        if self._key_use is None and generates:
+            self._key_use = await self._gateway.named_keys.admit(record.key, record.model)
 
     def _read(self, body: bytes) -> Awaitable[Continuation] | None:
         """Decode the request. Returns an awaitable that finds the response that the request continues, if there is one."""
@@ -344,7 +382,7 @@ class Exchange:
         if self._background is None:
             self._is_handed_over = True
             return None
-        self._request = ClientRequest(b"", _awaited(request), is_rebuilt=True)
+        self._request = ClientRequest(b"", awaited(request), is_rebuilt=True)
         caller = structs.replace(self._caller(), body=body)
         return find_continuation(store, "responses", request, caller)
 
@@ -374,7 +412,7 @@ class Exchange:
         if continuation.request is not None:
             self._native = self._request if continuation.upstream else None
             request = continuation.request
-            request = request if self._background is None else _awaited(request)
+            request = request if self._background is None else awaited(request)
             self._request = ClientRequest(b"", request, is_rebuilt=True)
             self.record.model = continuation.request.model
             if self._submits is not None:
@@ -397,6 +435,7 @@ class Exchange:
         own = (b"x-request-id", self.request_id.encode("ascii"))
         others = (b"x-request-id", b"content-encoding")  # the body is decoded
         headers = [own, *(pair for pair in self._raw_headers if pair[0] not in others)]
+        gateway.inspector.discard(self._capture)  # the other exchange has its own, with the same id
         background = gateway.serve_in_background(self._door, headers, body)
         self._is_handed_over = True
         is_stream = self._asked is not None and self._asked.stream is True
@@ -414,6 +453,8 @@ class Exchange:
         if keeper is None or key is None:
             raise AssertionError("a background response is stored")
         gateway = self._gateway
+        if self.record.key:
+            await self._admit()
         # Refuse what can be refused at once: an unknown model, or a response that neither side knows.
         target = gateway.upstreams.targets(self._door.dialect, self.record.model)[0]
         if self._continuation is not None and self._request is not None:
@@ -464,15 +505,6 @@ class Exchange:
         if not self.client.finished and self._task is not None:
             self.record.client_gone = True
             self._task.cancel()
-
-    def _tool_search(self, targets: Sequence[AttemptTarget]) -> ToolSearch | None:
-        """The search for deferred tools, if one of the upstreams takes fewer tools than the request has, and has no search."""
-        asked = self._request
-        limits = [most for target in targets if (most := target.accepts.max_tools) is not None]
-        if asked is None or not limits or len(asked.request.tools) <= min(limits):
-            return None
-        search = ToolSearch(asked.request, self._door.dialect, lambda: f"dgm{getrandbits(96):024x}")
-        return search if any(map(search.is_needed, targets)) else None
 
     async def _host(self, search: ToolSearch | None) -> bool:
         """Serve the request with the tools of the route's MCP servers, and with a search for deferred tools.
@@ -545,9 +577,6 @@ class Exchange:
         await settle(self.client.write(first))
         await settle(self.client.finish(await keeper.end_stream(last)))
 
-    def _is_forwarded(self) -> bool:
-        return self.client.started
-
     async def _prepare_hosted(self, request: Request, target: AttemptTarget) -> Request:
         if self._continuation is not None:
             knows_previous(self._continuation, request, target)  # refuses what neither side knows
@@ -567,7 +596,8 @@ class Exchange:
             AttemptFailed: there is no answer, and nothing was forwarded.
         """
         gateway, recorder = self._gateway, self._recorder
-        policy = gateway.obsidian_policy(target, self._headers)
+        is_chat = self._door.dialect == "chat"
+        policy = gateway.obsidian_policy(target, self._headers) if is_chat else None
         if policy is not None:
             target = structs.replace(target, obsidian=policy)
         recorder.headers = () if policy is None else (policy.header,)
@@ -578,8 +608,9 @@ class Exchange:
         if not self._is_new and (goes_on or gateway.is_storing):
             asked = await self._request_for(asked, target)
         summary = None
-        if self._door.dialect != "chat":
+        if not is_chat:
             asked, summary = prepare(asked, target, is_compact=self._door.is_compact)
+        if self._door.dialect == "messages":
             asked = self._edited(asked, target)
         sent, plan = await self._plan(asked, target, summary)
         del asked
@@ -630,13 +661,13 @@ class Exchange:
         return settings_of_client(asked, is_stored=keeper is not None and keeper.is_storing)
 
     async def _plan(
-        self, asked: ClientRequest, target: AttemptTarget, summary: Summary | None
+        self, asked: ClientRequest, target: AttemptTarget, summary: SummaryPlan | None
     ) -> tuple[UpstreamRequest, AnswerPlan]:
         """The request to send, and how its answer is read. `summary`: the answer becomes a compaction."""
         gateway = self._gateway
         request = asked.request
         self.record.stream = request.stream is True
-        stream = self.record.stream or target.settings.always_stream
+        stream = target.asks_for_stream(is_wanted=self.record.stream)
         size = asked.size
         if size < LARGE:
             planned = plan_request(asked, target, stream=stream)
@@ -704,7 +735,7 @@ class Exchange:
         limits = self._recorder.error_limits
         # Codex and its app-server send this header; its value is the embedding client's name.
         if self._door.dialect == "responses" and b"originator" in self._headers:
-            error, limits = _without_long_wait(error, limits)
+            error, limits = without_long_wait(error, limits)
             # Codex does not recognise a too long conversation by HTTP 400, and so would not compact it.
             if self.record.stream and error.kind == "context_length":
                 now = int(self._gateway.wall_clock())
@@ -747,10 +778,8 @@ class Exchange:
         if not self._is_handed_over:
             self._write_record()
         # These objects refer to this exchange: breaking the cycles frees them without the garbage collector.
-        self.client.on_start = self._answer = self._keeper = self._native = self._continuation = (
-            None
-        )
-        self._memory = self._background = None
+        self.client.on_start = self._answer = self._keeper = self._native = None
+        self._continuation = self._memory = self._background = self._capture = None
 
     def _write_record(self) -> None:
         record = self.record
@@ -760,26 +789,10 @@ class Exchange:
             note_answer(record, answer)
             if answer.tally.limits is not None:
                 self._gateway.limits.note(record.upstream, answer.tally.limits)
+        if self._key_use is not None:
+            self._gateway.named_keys.end(self._key_use, record)
         if record.error and self._caller_key:
             # An upstream may quote the caller's own key in an error. Only the caller may read it, not the log.
             record.error = record.error.replace(self._caller_key, HIDDEN)
-        losses = (
-            self._recorder.losses if answer is None else (*self._recorder.losses, *answer.losses)
-        )
-        if losses:
-            record.losses = tuple(losses)
-        self._gateway.note(record)
-
-
-def _awaited(request: Request) -> Request:
-    """The request for the upstream of a background response: the gateway waits for the answer, and follows its stream."""
-    return structs.replace(without_background(request), stream=True)
-
-
-def _without_long_wait(error: ErrorInfo, limits: Headers) -> tuple[ErrorInfo, Headers]:
-    """The error and its headers without a delay that is too long for Codex."""
-    if error.retry_after is None or error.retry_after <= _LONGEST_CODEX_WAIT:
-        return error, limits
-    kept = tuple(pair for pair in limits if not pair[0].startswith(b"retry-after"))
-    message = f"{error.message} (to be tried again in {error.retry_after:.0f} s)"
-    return structs.replace(error, message=message, retry_after=None, raw=None), kept
+        record.losses = (*self._recorder.losses, *(() if answer is None else answer.losses))
+        self._gateway.inspector.end(self._capture, record, self._gateway.note)

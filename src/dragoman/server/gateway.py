@@ -1,18 +1,24 @@
 """The gateway: the state that all exchanges share.
 
-One per event loop. It owns the upstreams' connections, the open exchanges, and the sweeper: the one task that writes
+It owns the upstreams' connections, the open exchanges, and the sweeper: the one task that writes
 keep-alives into silent streams. When the gateway stops, it ends exchanges that outlast the grace period.
+
+When the settings change, a new gateway takes over from the one before (`App.reload`). They share what must outlive the change: counts,
+slots, the inspector, and whatever has the same settings in both. The one before serves the exchanges that it has, and is
+closed when it has none.
 """
 
 import asyncio
 import logging
+import os
 import time
-from collections.abc import Coroutine, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Coroutine, Generator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
 from random import getrandbits
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
+from dragoman.config.secrets import secrets_of
 from dragoman.config.settings import Settings, StoreSettings
 from dragoman.gateway.hosted.servers import HostedServers
 from dragoman.gateway.plan import Profile
@@ -25,16 +31,18 @@ from dragoman.server.catalog import UpstreamModels
 from dragoman.server.doors import Door, stopping_error
 from dragoman.server.exchange import Exchange
 from dragoman.server.http.connection import ClientConnection
+from dragoman.server.inspector import Inspector
+from dragoman.server.key_limits import NamedKeys
+from dragoman.server.lanes import ConversationCache
 from dragoman.server.limits import StreamSlots
-from dragoman.server.observe.dump import Dump, DumpingUpstream
+from dragoman.server.observe.dump import Dump
 from dragoman.server.observe.metrics import Telemetry
 from dragoman.server.observe.record import RequestRecord
 from dragoman.server.rate_limits import LatestLimits
 from dragoman.state.managed_store import ManagedStore
-from dragoman.upstream.base import Supervised
 
 if TYPE_CHECKING:
-    from dragoman.server.websocket import Session
+    from dragoman.server.websocket import WebSocketSession
 
 logger = logging.getLogger(__name__)
 
@@ -46,42 +54,111 @@ _SWEEP_SECONDS = 1.0  # how late a keep-alive may be
 _STORE_SECONDS = 5.0  # in which background responses that a shutdown ended must be stored
 
 
+class _Part(Protocol):
+    """What a gateway closes when no other gateway uses it."""
+
+    async def close(self) -> None: ...
+
+
 class Gateway:
     """Serves doors. Created outside an event loop, started by its first request or by `start`, ended by `close`."""
 
-    def __init__(self, settings: Settings) -> None:
+    upstreams: Upstreams
+    store: ManagedStore
+    dump: Dump | None
+    hosted_servers: HostedServers | None
+    clock: Callable[[], float]
+
+    def __init__(self, settings: Settings, before: "Gateway | None" = None) -> None:
+        """`before`: the gateway that this one takes over from, with `take_over`. Here it is only read: this may run in a thread.
+
+        Raises:
+            ConfigError: a key, a program or a file that the settings name is missing.
+        """
         self.settings = settings
-        self.keys = KeyRing(settings.server.api_keys)
+        self.keys = KeyRing(settings.server.api_keys, settings.keys, settings.inspect.api_keys)
         self._is_open = self.keys.is_open
         self.cors = Cors(settings.server.cors_origins)
         self._hosts = Hosts(settings.server.allowed_hosts)
-        self.slots = StreamSlots(settings.server.max_streams)
-        self._background_slots = StreamSlots(
-            settings.server.max_background, "server.max_background", "background responses"
-        )
         self._background: set[asyncio.Task[None]] = set()
-        self.telemetry = Telemetry(settings)
-        self.limits = LatestLimits(time.time, self.telemetry.note_limits)
-        self.store = ManagedStore(
-            settings.store or StoreSettings(url="memory:"),
-            self.telemetry.store_asked,
-            self.telemetry.store_swept,
-        )
-        self.is_storing = self.store.is_on
         self.exchanges: set[Exchange] = set()
-        self.sessions: set[Session] = set()
-        self.upstreams = Upstreams(settings)
+        self.sessions: set[WebSocketSession] = set()
+        if before is None:
+            self._make_shared(settings)
+        else:
+            self._share(before)
+        self._make_own(settings, before)
+        self.is_storing = self.store.is_on
+        self.named_keys = NamedKeys(settings, self.store, time.time, self.telemetry.key_refused)
         self.models = UpstreamModels(self.upstreams)
-        self._dump = self._start_dump()
-        self.hosted_servers = HostedServers(settings.mcp) if settings.mcp else None
         self.clock = time.monotonic
         self.wall_clock = time.time
         self.is_stopping = False
         self._is_empty = asyncio.Event()
+        self._pages = 0  # requests that are no exchanges and use this gateway
+        self.is_replaced = False
+        self._is_unused = asyncio.Event()
+        self._is_cut_short = False
         self._unwatched: list[Exchange] = []
         self._records: list[RequestRecord] = []
         self._flushing: asyncio.TimerHandle | None = None
         self._sweeper: asyncio.Task[None] | None = None
+
+    def _make_shared(self, settings: Settings) -> None:
+        """Make what this gateway will share with those that take over from it, whatever their settings."""
+        server = settings.server
+        self.slots = StreamSlots(server.max_streams)
+        self.background_slots = StreamSlots(
+            server.max_background, "server.max_background", "background responses"
+        )
+        self.telemetry = Telemetry(settings)
+        self.limits = LatestLimits(time.time, self.telemetry.note_limits)
+        self.conversations = ConversationCache(server.websocket_memory)
+        self.inspector = Inspector(settings, secrets_of(settings, os.environ), time.time)
+        self.started_at = time.time()
+
+    def _share(self, before: "Gateway") -> None:
+        self.slots = before.slots
+        self.background_slots = before.background_slots
+        self.telemetry = before.telemetry
+        self.limits = before.limits
+        self.conversations = before.conversations
+        self.inspector = before.inspector
+        self.started_at = before.started_at
+
+    def _make_own(self, settings: Settings, before: "Gateway | None") -> None:
+        """Take from the gateway before this one what has the same settings here, and make the rest."""
+        self.upstreams = Upstreams(settings, before=None if before is None else before.upstreams)
+        if before is not None and before.settings.store == settings.store:
+            self.store = before.store
+        else:
+            telemetry = self.telemetry
+            place = settings.store or StoreSettings(url="memory:")
+            self.store = ManagedStore(place, telemetry.store_asked, telemetry.store_swept)
+        if before is not None and before.settings.dump == settings.dump:
+            self.dump = before.dump
+        else:
+            self.dump = None if settings.dump.path is None else Dump(settings.dump)
+        if before is not None and before.settings.mcp == settings.mcp:
+            self.hosted_servers = before.hosted_servers
+        else:
+            self.hosted_servers = HostedServers(settings.mcp) if settings.mcp else None
+
+    def take_over(self, before: "Gateway") -> None:
+        """Apply the settings to what is shared with the gateway before this one, and serve its WebSockets from now on."""
+        settings = self.settings
+        self.slots.limit = settings.server.max_streams
+        self.background_slots.limit = settings.server.max_background
+        self.telemetry.change(settings)
+        self.limits.keep(settings.upstreams)
+        self.conversations.resize(settings.server.websocket_memory)
+        self.inspector.change(settings, secrets_of(settings, os.environ))
+        for session in tuple(before.sessions):
+            if settings.server.websocket:
+                session.move(self)
+            else:
+                session.stop()
+        before.is_replaced = True
 
     def serve(
         self, door: Door, connection: ClientConnection, submits: str | None = None
@@ -99,28 +176,36 @@ class Gateway:
         Raises:
             TooManyStreams: every slot is taken.
         """
-        self._background_slots.acquire()
+        self.background_slots.acquire()
         connection = BackgroundConnection(headers, body)
         exchange = Exchange(self, door, connection, background=connection)
+        self._run_in_background(exchange, connection)
+        return connection
+
+    def replay(
+        self, door: Door, headers: list[tuple[bytes, bytes]], body: bytes, upstream: str | None
+    ) -> None:
+        """Serve a request whose answer nobody but the inspector reads. `upstream`: the one to ask; None: by the routes.
+
+        Raises:
+            TooManyStreams: every slot is taken.
+        """
+        self.background_slots.acquire()
+        connection = BackgroundConnection(headers, body)
+        exchange = Exchange(self, door, connection)
+        exchange.only_upstream = upstream
+        self._run_in_background(exchange, connection)
+
+    def _run_in_background(self, exchange: Exchange, connection: BackgroundConnection) -> None:
         connection.running = task = asyncio.get_running_loop().create_task(exchange.run())
         self._background.add(task)
         task.add_done_callback(partial(self._end_background, connection))
-        return connection
 
     def _end_background(self, connection: BackgroundConnection, task: asyncio.Task[None]) -> None:
         connection.outcome.cancel()  # if the task was cancelled before it had one
         self._background.discard(task)
-        self._background_slots.release()
-
-    def _start_dump(self) -> Dump | None:
-        """Let the dump see the streams of all upstreams, if a dump is configured."""
-        if self.settings.dump.path is None:
-            return None
-        dump = Dump(self.settings.dump)
-        for name, upstream in self.upstreams.by_name.items():
-            if not isinstance(upstream, Supervised):  # that one speaks JSON-RPC, not SSE
-                self.upstreams.by_name[name] = DumpingUpstream(upstream, dump)
-        return dump
+        self.background_slots.release()
+        self._note_unused()
 
     def start(self) -> None:
         """Start the sweeper, the store, the MCP servers and the supervised upstreams. Requires a running event loop."""
@@ -189,10 +274,42 @@ class Gateway:
             self.telemetry.closed()
         if self.is_stopping and not self.exchanges:
             self._is_empty.set()
+        self._note_unused()
+
+    @contextmanager
+    def serving_page(self) -> Generator[None]:
+        """While a request is served that is no exchange."""
+        self._pages += 1
+        try:
+            yield
+        finally:
+            self._pages -= 1
+            self._note_unused()
+
+    @property
+    def _is_used(self) -> bool:
+        return bool(self.exchanges or self._background or self._pages)
+
+    def _note_unused(self) -> None:
+        if self.is_replaced and not self._is_used:
+            self._is_unused.set()
+
+    async def drain(self) -> None:
+        """Wait until the last exchange of a gateway that was replaced has ended, or until `cut_short` is called."""
+        await asyncio.sleep(0)  # tasks that were created before the change register their exchanges
+        while self._is_used and not self._is_cut_short:
+            self._is_unused.clear()
+            await self._is_unused.wait()
+
+    def cut_short(self) -> None:
+        """Let `drain` return: the process ends."""
+        self._is_cut_short = True
+        self._is_unused.set()
 
     async def stop(self) -> None:
         """Let open exchanges finish within the grace period, then end them with a failure in their own dialect."""
         self.is_stopping = True
+        self.inspector.stop()
         for session in tuple(self.sessions):
             session.stop()
         if self.exchanges:
@@ -215,20 +332,24 @@ class Gateway:
         if late:
             await asyncio.wait(late, timeout=_STORE_SECONDS)
 
-    async def close(self) -> None:
-        """End the sweeper and close the upstreams' connections."""
+    def parts(self) -> list[_Part]:
+        """What is closed with the last gateway that uses it, in this order."""
+        hosted = () if self.hosted_servers is None else (self.hosted_servers,)
+        dump = () if self.dump is None else (self.dump,)
+        return [*hosted, *self.upstreams.by_name.values(), self.store, self.inspector, *dump]
+
+    async def close(self, others: "Collection[Gateway]" = ()) -> None:
+        """End the sweeper and close the upstreams' connections. `others`: gateways that go on; what they use stays open."""
         await self._end_all_background()
         if self._sweeper is not None:
             self._sweeper.cancel()
             with suppress(asyncio.CancelledError):
                 await self._sweeper
             self._sweeper = None
-        if self.hosted_servers is not None:
-            await self.hosted_servers.close()
-        await self.upstreams.close()
-        await self.store.close()
-        if self._dump is not None:
-            self._dump.close()
+        used = {id(part) for other in others for part in other.parts()}
+        for part in self.parts():
+            if id(part) not in used:
+                await part.close()
         if self._flushing is not None:
             self._flushing.cancel()
         self.flush()
@@ -309,6 +430,8 @@ class Gateway:
             while True:
                 await asyncio.sleep(min(_SWEEP_SECONDS, interval / 2))
                 self.limits.settle()
+                if self.named_keys:
+                    self.named_keys.keep()
                 self._write_keep_alives(interval, writes)
 
     def _write_keep_alives(self, interval: float, writes: asyncio.TaskGroup) -> None:

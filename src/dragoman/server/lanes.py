@@ -6,10 +6,13 @@ time, at most `MAX_RUNNING` of them; the others wait in the order in which they 
     add(create) ──► waiting ──► running ──► end(create, …)
                        └── both return the requests to start now
 
-Of each lane the last response that is not stored is remembered, with the whole conversation before it. A request may
-continue the response of any lane. If the request fails, the response that it continued is forgotten, unless it is
+Of each lane the last response that is not stored is remembered, with the whole conversation before it, in a cache that all
+connections share: an idle connection costs a client nothing, so each could have its own share of the memory for ever. A request
+may continue the response of any lane. If the request fails, the response that it continued is forgotten, unless it is
 another lane's: OpenAI's rule, by which a client learns that it must send the whole conversation again.
 """
+
+from msgspec import structs
 
 from dragoman.dialects.responses import Create
 from dragoman.errors import RequestRefused
@@ -26,6 +29,10 @@ MAX_WAITING = 64
 """Requests that wait on one connection: four for each that may run. A client that waits for its answers has none."""
 
 
+PART_BYTES = 256
+"""What a part of a conversation takes in memory besides its text, measured with 120,000 messages of one letter."""
+
+
 class LaneBusy(GatewayRefusal):
     """Too many requests wait on the connection."""
 
@@ -34,17 +41,62 @@ class LaneBusy(GatewayRefusal):
     headers = ((b"retry-after", b"1"),)
 
 
-class Lanes:
-    """`max_bytes`: of the requests that wait together, and of one remembered conversation."""
+class ConversationCache:
+    """The conversations that the connections of one worker remember, of `max_bytes` together.
 
-    __slots__ = ("_max_bytes", "_names", "_remembered", "_running", "_waiting")
+    Beyond that, the one that was used longest ago is forgotten. Its client is answered `previous_response_not_found`, and
+    sends the whole conversation.
+    """
+
+    __slots__ = ("_entries", "_max_bytes", "_size")
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
+        self._size = 0
+        # By connection and lane, the one that was used longest ago first.
+        self._entries: dict[tuple[Lanes, str | None], tuple[Link, int]] = {}
+
+    def resize(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._make_room()
+
+    def put(self, lanes: "Lanes", lane: str | None, link: Link) -> None:
+        self.remove(lanes, lane)
+        parts = sum([len(turn.parts) for turn in link.request.turns])
+        size = link.head.size + PART_BYTES * parts
+        self._entries[lanes, lane] = (link, size)
+        self._size += size
+        self._make_room()
+
+    def _make_room(self) -> None:
+        while self._size > self._max_bytes:
+            self.remove(*next(iter(self._entries)))
+
+    def get(self, lanes: "Lanes", lane: str | None) -> Link | None:
+        entry = self._entries.pop((lanes, lane), None)
+        if entry is None:
+            return None
+        self._entries[lanes, lane] = entry
+        return entry[0]
+
+    def remove(self, lanes: "Lanes", lane: str | None) -> None:
+        entry = self._entries.pop((lanes, lane), None)
+        if entry is not None:
+            self._size -= entry[1]
+
+
+class Lanes:
+    """`max_bytes`: of the requests that wait together, and of one remembered conversation."""
+
+    __slots__ = ("_cache", "_ids", "_names", "_running", "_waiting", "max_bytes")
+
+    def __init__(self, max_bytes: int, cache: ConversationCache) -> None:
+        self.max_bytes = max_bytes
+        self._cache = cache
         self._names: set[str] = set()
         self._running: set[str | None] = set()
         self._waiting: list[Create] = []
-        self._remembered: dict[str | None, tuple[Link, int]] = {}
+        self._ids: dict[str | None, str] = {}  # of the response that each lane remembers
 
     @property
     def is_idle(self) -> bool:
@@ -65,10 +117,10 @@ class Lanes:
             )
         waiting = sum([each.size for each in self._waiting])
         if self._waiting and (
-            len(self._waiting) >= MAX_WAITING or waiting + create.size > self._max_bytes
+            len(self._waiting) >= MAX_WAITING or waiting + create.size > self.max_bytes
         ):
             raise LaneBusy(
-                f"expected at most {MAX_WAITING} requests, of {self._max_bytes} bytes together, to wait on one connection",
+                f"expected at most {MAX_WAITING} requests, of {self.max_bytes} bytes together, to wait on one connection",
                 code="websocket_queue_full",
             )
         if name is not None:
@@ -80,10 +132,14 @@ class Lanes:
         """Note that a request has been answered. Returns the requests to start now."""
         lane = create.lane
         self._running.discard(lane)
-        remembered = self._remembered.get(lane)
-        if has_failed and remembered is not None and remembered[0].head.id == create.previous:
-            del self._remembered[lane]
+        if has_failed:
+            self.note_failure(lane, create.previous)
         return self._start()
+
+    def note_failure(self, lane: str | None, previous: str | None) -> None:
+        """Forget the response that a failed request continued, unless it is another lane's."""
+        if previous is not None and self._ids.get(lane) == previous:
+            self._forget(lane)
 
     def drop_waiting(self) -> list[Create]:
         """Remove the requests that wait, and return them."""
@@ -92,17 +148,31 @@ class Lanes:
 
     def recall(self, response_id: str) -> Link | None:
         """The remembered response with this id, whichever lane it belongs to."""
-        return next(
-            (link for link, _ in self._remembered.values() if link.head.id == response_id), None
-        )
+        lanes = [lane for lane, known in self._ids.items() if known == response_id]
+        found = (self._cache.get(self, lane) for lane in lanes)
+        return next((link for link in found if link is not None), None)
 
     def remember(self, create: Create, link: Link) -> None:
-        """Remember the response to a request in place of the lane's last one, if the conversation is not too large."""
-        sizes = {each.head.id: size for each, size in self._remembered.values()}
-        size = sizes.get(create.previous or "", 0) + create.size + link.head.size
-        self._remembered.pop(create.lane, None)
-        if size <= self._max_bytes:
-            self._remembered[create.lane] = (link, size)
+        """Remember the response to a request in place of the lane's last one, if the conversation is not too large.
+
+        The size in the link's head is that of the conversation without the input of the request.
+        """
+        lane = create.lane
+        self._forget(lane)
+        size = link.head.size + create.input_size
+        if size <= self.max_bytes:
+            head = structs.replace(link.head, size=size)
+            self._ids[lane] = head.id
+            self._cache.put(self, lane, structs.replace(link, head=head))
+
+    def forget_all(self) -> None:
+        """Forget the responses of all lanes: the connection has ended."""
+        for lane in tuple(self._ids):
+            self._forget(lane)
+
+    def _forget(self, lane: str | None) -> None:
+        if self._ids.pop(lane, None) is not None:
+            self._cache.remove(self, lane)
 
     def _start(self) -> list[Create]:
         starting: list[Create] = []

@@ -26,7 +26,10 @@ from dragoman.server.gateway import Gateway
 from dragoman.server.http.bodies import read_body
 from dragoman.server.http.connection import Headers, line_bytes
 from dragoman.server.http.headers import error_headers
-from dragoman.server.limits import GatewayRefusal, check_head, check_json
+from dragoman.server.inspect_pages import InspectPages
+from dragoman.server.inspector_page import FOLDER as PAGE_FOLDER
+from dragoman.server.inspector_page import PAGE_HEADERS, docs_files, page_files
+from dragoman.server.limits import Forbidden, GatewayRefusal, check_head, check_json
 from dragoman.state import conversations
 from dragoman.state.endpoints import (
     cancel_response,
@@ -46,6 +49,10 @@ _PATHS = (
     "/healthz",
     "/readyz",
     "/metrics",
+)
+_HANDSHAKE = (
+    "expected the handshake of a WebSocket: GET over HTTP/1.1 with Connection: Upgrade, Upgrade: websocket, "
+    "Sec-WebSocket-Version: 13 and a Sec-WebSocket-Key of 16 bytes"
 )
 _STORED = re.compile(r"(?:/v1)?/responses/[^/]+(?:/(input_items|cancel|submit_tool_outputs))?/?")
 _CONVERSATION = re.compile(r"(?:/v1)?/conversations/[^/]+(/items(?P<item>/[^/]+)?)?/?")
@@ -73,6 +80,9 @@ class Pages:
             self._route("/healthz", self._health, is_public=True),
             self._route("/readyz", self._ready, is_public=True),
             self._route("/metrics", self._metrics),
+            self._route("/", self._page, is_public=True),
+            self._route(f"/{PAGE_FOLDER}/{{name}}", self._page, is_public=True),
+            self._route(f"/{PAGE_FOLDER}/dialects/{{document}}", self._page, is_public=True),
         ]
         for prefix in ("/v1", ""):
             routes += self._conversation_routes(f"{prefix}/conversations")
@@ -90,6 +100,7 @@ class Pages:
                 self._route(f"{prefix}/models", self._models),
                 self._route(f"{prefix}/models/{{model:path}}", self._model),
             ]
+        routes += InspectPages(self._gateway).routes()
         routes.append(self._route("/{path:path}", self._other, *_ANY_METHOD, is_public=True))
         return routes
 
@@ -225,11 +236,15 @@ class Pages:
         caller = gateway.identify(headers)
         listed = await gateway.models.listed(caller.key, caller.owner)
         dialect = dialect_of_caller(headers)
-        return _json(200, list_models(gateway.settings, dialect, request.query_params, listed))
+        allows = partial(gateway.named_keys.allows, caller.named) if caller.named else None
+        page = list_models(gateway.settings, dialect, request.query_params, listed, allows=allows)
+        return _json(200, page)
 
     async def _model(self, request: HttpRequest) -> Response:
-        dialect = dialect_of_caller(request.scope["headers"])
-        return _json(200, find_model(self._gateway.settings, dialect, request.path_params["model"]))
+        headers = request.scope["headers"]
+        name: str = request.path_params["model"]
+        self._gateway.named_keys.check_model(self._gateway.identify(headers).named, name)
+        return _json(200, find_model(self._gateway.settings, dialect_of_caller(headers), name))
 
     def _counts(self, dialect: Dialect) -> _Page:
         async def page(request: HttpRequest) -> Response:
@@ -244,20 +259,45 @@ class Pages:
         """The latest rate limits that each upstream has reported."""
         return _json(200, self._gateway.limits.page())
 
-    async def _usage(self, _request: HttpRequest) -> Response:
-        """What each upstream was asked for, and the latest rate limits that it has reported."""
+    async def _usage(self, request: HttpRequest) -> Response:
+        """What each upstream was asked for, the latest rate limits that it has reported, and the usage of named keys.
+
+        A named key sees only its own usage, unless it may inspect.
+        """
         gateway = self._gateway
+        caller = gateway.identify(request.scope["headers"])
+        if not caller.is_operator:
+            (own,) = await gateway.named_keys.usage([caller.named])
+            return _json(200, dumps({"object": "usage", "key": own}))
         gateway.flush()
         report: dict[str, object] = {"object": "usage", **gateway.telemetry.usage()}
+        if gateway.named_keys:
+            report["keys"] = await gateway.named_keys.usage()
         return _json(200, dumps({**report, "limits": gateway.limits.entries()}))
 
     async def _metrics(self, request: HttpRequest) -> Response:
         if not self._gateway.settings.server.metrics:
             return self._error(request, _problem("metrics are switched off (server.metrics)", 404))
+        if not self._gateway.identify(request.scope["headers"]).is_operator:
+            raise Forbidden(
+                "expected a key that may read the metrics of everyone (`inspect = true`, or one of server.api_keys)",
+                code="metrics_not_allowed",
+            )
         self._gateway.flush()
         self._gateway.limits.settle()
         content_type, text = self._gateway.telemetry.render()
         return Response(text, headers={"content-type": content_type})
+
+    async def _page(self, request: HttpRequest) -> Response:
+        """The inspector's page and its files. They contain no data, so everyone may have them who may ask at all."""
+        document: str | None = request.path_params.get("document")
+        if document is None:
+            found = page_files().get(request.path_params.get("name", "index.html"))
+        else:
+            found = docs_files().get(document)
+        if found is None or self._gateway.settings.inspect.capture == "off":
+            return await self._other(request)
+        return Response(found.data, headers={**PAGE_HEADERS, "content-type": found.content_type})
 
     async def _other(self, request: HttpRequest) -> Response:
         """Answers an unknown path, or a method that the path does not support."""
@@ -265,10 +305,12 @@ class Pages:
         bare = path.rstrip("/")
         if bare in ("/v1/responses", "/responses") and "upgrade" in request.headers:
             # Codex first asks for a WebSocket. On 426 it falls back to HTTP at once, on any other status after seconds.
-            response = self._error(
-                request, _problem("expected POST: WebSockets are not served here", 426)
-            )
+            is_served = self._gateway.settings.server.websocket
+            message = _HANDSHAKE if is_served else "expected POST: WebSockets are not served here"
+            response = self._error(request, _problem(message, 426))
             response.headers.update({"upgrade": "HTTP/1.1", "connection": "upgrade"})
+            if is_served:  # RFC 6455, section 4.4
+                response.headers.update({"upgrade": "websocket", "sec-websocket-version": "13"})
             return response
         stored, conversation = _STORED.fullmatch(path), _CONVERSATION.fullmatch(path)
         is_known = stored is not None or conversation is not None

@@ -1,6 +1,6 @@
-"""Asks an upstream a tiny real question, and explains a failure by what to write instead.
+"""Sends an upstream a tiny real request, and if it fails, says what to write instead.
 
-A list of models shows that a server is there, not that it answers: it may have another path, speak another dialect, or lack
+A list of models shows that a server runs, not that it answers: it may have another path, speak another dialect, or lack
 the model. So each model that the routes name is asked for a few tokens. If there is nothing at the address, the likely
 alternatives at the same server are tried in turn: other paths, other kinds. `alternatives` and `models_to_ask` are pure.
 """
@@ -23,7 +23,7 @@ from dragoman.config.settings import (
 )
 from dragoman.config.values import suggestion
 from dragoman.core.failures import ReportedError, error_info
-from dragoman.errors import GatewayError
+from dragoman.errors import ConfigError, GatewayError
 from dragoman.gateway.attempt import UpstreamModel
 from dragoman.gateway.route import Upstreams, default_model, make_upstream
 from dragoman.model.events import Completed, Failed, Finished
@@ -36,7 +36,7 @@ from dragoman.upstream.http.upstream import DIALECTS, HttpUpstream, url_for
 MAX_TOKENS = 16
 """Of an answer. OpenAI's Responses accept no smaller limit."""
 
-# A route per model is common with two or three; each one costs a request.
+# Routes often name two or three models; each one costs a request.
 _MAX_MODELS = 4
 _MAX_ALTERNATIVES = 12
 _MODELS_SHOWN = 8
@@ -56,8 +56,8 @@ _OTHER_PURPOSES = (
     *("embed", "whisper", "tts", "dall-e", "image", "rerank", "moderation", "audio", "realtime"),
     *("transcribe", "babbage", "davinci", "instruct", "sora", "bge-", "guard"),
 )
-# A name for servers that have one model and ignore the name.
-_ANY_MODEL = "default"
+ANY_MODEL = "default"
+"""A name for servers that have one model and ignore the name."""
 # Reasoning models of OpenAI's Chat Completions may answer 400 when they reach the limit before their first word.
 _REACHED_LIMIT = "output limit was reached"
 
@@ -69,7 +69,7 @@ class Alternative(Struct, frozen=True):
     advice: str
 
 
-class Verdict(Struct, frozen=True):
+class QuestionResult(Struct, frozen=True):
     """The result of asking. `has_advice`: other settings work, and `detail` says which."""
 
     is_ok: bool
@@ -137,7 +137,7 @@ def _advice(settings: UpstreamSettings, other: UpstreamSettings) -> str:
     return " and ".join(lines)
 
 
-async def ask_upstream(name: str, settings: Settings, environ: Mapping[str, str]) -> Verdict:
+async def ask_upstream(name: str, settings: Settings, environ: Mapping[str, str]) -> QuestionResult:
     """Ask an upstream for each of its models; see `can_be_asked`. The caller bounds the time."""
     own = settings.upstreams[name]
     models = models_to_ask(settings, name)
@@ -151,25 +151,26 @@ async def ask_upstream(name: str, settings: Settings, environ: Mapping[str, str]
         answered.append(model)
     more = len(models) - len(answered)
     rest = f"; {more} more not asked" if more else ""
-    return Verdict(is_ok=True, detail=f"{', '.join(answered)} answered{rest}")
+    return QuestionResult(is_ok=True, detail=f"{', '.join(answered)} answered{rest}")
 
 
-async def _ask_any_model(name: str, settings: Settings, environ: Mapping[str, str]) -> Verdict:
-    """Ask an upstream none of whose models is named in the configuration."""
+async def _ask_any_model(
+    name: str, settings: Settings, environ: Mapping[str, str]
+) -> QuestionResult:
+    """Ask an upstream if the configuration names none of its models."""
     own = settings.upstreams[name]
     listed = await _listed(name, own, environ)
     globs = [route.model for route in settings.routes if route.upstream == name] or ["*"]
     usable = [
         each
         for each in listed
-        if any(fnmatchcase(each, glob) for glob in globs)
-        and not any(word in each.lower() for word in _OTHER_PURPOSES)
+        if any(fnmatchcase(each, glob) for glob in globs) and _is_for_conversations(each)
     ]
     known = default_model(_alone(name, own))
-    model = known or next(iter(usable or listed), _ANY_MODEL)
+    model = known or next(iter(usable or listed), ANY_MODEL)
     error = await _ask(name, own, model, environ)
     if error is None:
-        return Verdict(is_ok=True, detail=f"{model} answered")
+        return QuestionResult(is_ok=True, detail=f"{model} answered")
     if not _is_about_model(error, model):
         return await _explained(name, own, model, error, environ)
     lists = (
@@ -177,7 +178,7 @@ async def _ask_any_model(name: str, settings: Settings, environ: Mapping[str, st
         if listed
         else "it does not list its models"
     )
-    return Verdict(is_ok=True, detail=f"not asked: {lists}; name a model in a route")
+    return QuestionResult(is_ok=True, detail=f"not asked: {lists}; name a model in a route")
 
 
 async def _explained(
@@ -186,26 +187,80 @@ async def _explained(
     model: str,
     error: ErrorInfo,
     environ: Mapping[str, str],
-) -> Verdict:
+) -> QuestionResult:
     said = _short(error.message)
     if _REACHED_LIMIT in error.message:
-        return Verdict(is_ok=True, detail=f"{model} answered")
+        return QuestionResult(is_ok=True, detail=f"{model} answered")
     if _is_about_model(error, model):
-        return Verdict(
+        return QuestionResult(
             is_ok=False, detail=await _unknown_model(name, settings, model, said, environ)
         )
+    working = await _working_alternative(name, settings, model, error, environ)
+    if working is None:
+        return QuestionResult(is_ok=False, detail=f"asked for {model}: {said}")
+    other, found = working
+    if found is None:
+        detail = f"{said}; write {other.advice}: that works"
+        return QuestionResult(is_ok=False, detail=detail, has_advice=True)
+    why = await _unknown_model(name, other.settings, model, _short(found.message), environ)
+    detail = f"{said}; write {other.advice}: that is there, but {why}"
+    return QuestionResult(is_ok=False, detail=detail, has_advice=True)
+
+
+async def _working_alternative(
+    name: str,
+    settings: UpstreamSettings,
+    model: str,
+    error: ErrorInfo,
+    environ: Mapping[str, str],
+) -> tuple[Alternative, ErrorInfo | None] | None:
+    """The alternative that answers although these settings do not; with an error if it only lacks the model."""
     for other in alternatives(settings) if _is_wrong_place(error) else ():
         if error.status in (401, 403) and not _has_other_key_header(settings, other.settings):
             continue  # the same key would be refused again
         found = await _ask(name, other.settings, model, environ)
-        if found is None:
-            detail = f"{said}; write {other.advice}: that works"
-            return Verdict(is_ok=False, detail=detail, has_advice=True)
-        if _is_about_model(found, model):
-            why = await _unknown_model(name, other.settings, model, _short(found.message), environ)
-            detail = f"{said}; write {other.advice}: that is there, but {why}"
-            return Verdict(is_ok=False, detail=detail, has_advice=True)
-    return Verdict(is_ok=False, detail=f"asked for {model}: {said}")
+        if found is None or _is_about_model(found, model):
+            return other, found
+    return None
+
+
+async def listed_models(
+    name: str, settings: UpstreamSettings, environ: Mapping[str, str]
+) -> tuple[str, ...]:
+    """The models for conversations that a server lists, at this address or at one of the alternatives; none if it lists none."""
+    places = {
+        each.base_url: each for each in (settings, *(a.settings for a in alternatives(settings)))
+    }
+    for place in places.values():
+        listed = await _listed(name, place, environ)
+        if listed:
+            return tuple(filter(_is_for_conversations, listed)) or listed
+    return ()
+
+
+async def locate(
+    name: str, settings: UpstreamSettings, model: str, environ: Mapping[str, str]
+) -> UpstreamSettings:
+    """The settings with which an upstream answers: these, or an alternative with another path or kind. The caller bounds the time.
+
+    Raises:
+        ConfigError: nothing answers, the key is refused, or there is no such model.
+    """
+    error = await _ask(name, settings, model, environ)
+    found = settings
+    if error is not None and not _is_about_model(error, model):
+        working = await _working_alternative(name, settings, model, error, environ)
+        if working is not None:
+            found, error = working[0].settings, working[1]
+    if error is None or _REACHED_LIMIT in error.message:
+        return found
+    said = _short(error.message)
+    if _is_about_model(error, model):
+        raise ConfigError(await _unknown_model(name, found, model, said, environ))
+    # An error in the dialect's own form comes from the right place; the request may just not suit it.
+    if error.raw is not None and error.status is not None and not _is_wrong_place(error):
+        return found
+    raise ConfigError(f"asked for {model}: {said}")
 
 
 async def _unknown_model(
@@ -218,6 +273,10 @@ async def _unknown_model(
     more = f" and {len(listed) - _MODELS_SHOWN} more" if len(listed) > _MODELS_SHOWN else ""
     hint = suggestion(model, listed) or f"; it has {shown}{more}"
     return f"it has no model {model!r}{hint} ({said})"
+
+
+def _is_for_conversations(model: str) -> bool:
+    return not any(word in model.lower() for word in _OTHER_PURPOSES)
 
 
 def _is_about_model(error: ErrorInfo, model: str) -> bool:
@@ -235,7 +294,7 @@ def _is_wrong_place(error: ErrorInfo) -> bool:
 
 
 def _has_other_key_header(one: UpstreamSettings, other: UpstreamSettings) -> bool:
-    """Messages servers take the key in another header than the others."""
+    """Messages servers take the key in a different header."""
     return (one.kind == "messages") != (other.kind == "messages")
 
 

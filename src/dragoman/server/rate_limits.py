@@ -13,7 +13,7 @@ reports that it received. Reading every answer's headers would cost a twentieth 
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import lru_cache, partial
 from math import ceil
 
@@ -220,6 +220,11 @@ class LatestLimits:
     def newest(self, upstream: str) -> Snapshot | None:
         self.settle()
         return self._snapshots.get(upstream)
+
+    def keep(self, upstreams: Collection[str]) -> None:
+        """Forget what other upstreams than these have reported."""
+        self.settle()
+        self._snapshots = {n: each for n, each in self._snapshots.items() if n in upstreams}
 
     def page(self) -> bytes:
         """The body for GET /v1/limits."""

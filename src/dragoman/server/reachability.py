@@ -20,7 +20,7 @@ from dragoman.engine.mcp.servers import McpServers
 from dragoman.errors import ConfigError, StoreError, UpstreamError
 from dragoman.gateway.hosted.servers import tokens_folder
 from dragoman.gateway.route import make_upstream
-from dragoman.server.question import Verdict, ask_upstream, can_be_asked
+from dragoman.server.question import QuestionResult, ask_upstream, can_be_asked
 from dragoman.store.engine_store import open_store
 from dragoman.upstream.http.model_list import OfferedModel
 from dragoman.upstream.http.upstream import HttpUpstream
@@ -34,7 +34,7 @@ MCP_PATIENCE = 30.0
 _TOOLS_SHOWN = 12
 
 
-class Finding(Struct, frozen=True):
+class CheckFinding(Struct, frozen=True):
     """The result of one check. `detail` contains no key."""
 
     upstream: str
@@ -49,7 +49,7 @@ async def check_upstreams(
     *,
     ask: bool = True,
     ask_patience: float = ASK_PATIENCE,
-) -> list[Finding]:
+) -> list[CheckFinding]:
     """Check all upstreams concurrently; one finding each, in their order. `ask`: also ask each for a few tokens."""
     async with asyncio.TaskGroup() as group:
         tasks = [
@@ -77,35 +77,35 @@ async def offered_models(
 
 async def check_store(
     settings: StoreSettings | None, environ: Mapping[str, str], patience: float = PATIENCE
-) -> Finding | None:
+) -> CheckFinding | None:
     """Open the store and close it again; None if nothing is stored. The default file is not created for the check."""
     if settings is None or settings.policy == "off":
         return None
     if settings.url == "sqlite:" and not default_store_path(environ).exists():
         where = f"sqlite, in {default_store_path(environ)} when there is something to keep"
-        return Finding("store", is_ok=True, detail=where)
+        return CheckFinding("store", is_ok=True, detail=where)
     try:
         async with asyncio.timeout(patience):
             store = await open_store(settings)
             engine = store.engine
             await store.close()
     except TimeoutError:
-        return Finding("store", is_ok=False, detail=f"no answer within {patience:g} s")
+        return CheckFinding("store", is_ok=False, detail=f"no answer within {patience:g} s")
     except (ConfigError, StoreError) as error:
         # The database's message names the user that it refuses.
         parts = urlsplit(settings.url)
         hidden = Secrets((*url_credentials(settings.url), parts.username or ""))
-        return Finding("store", is_ok=False, detail=hidden.hide(error.whole))
-    return Finding("store", is_ok=True, detail=engine)
+        return CheckFinding("store", is_ok=False, detail=hidden.hide(error.whole))
+    return CheckFinding("store", is_ok=True, detail=engine)
 
 
 async def check_mcp(
     settings: Sequence[McpServerSettings], patience: float = MCP_PATIENCE
-) -> list[Finding]:
+) -> list[CheckFinding]:
     """Start all MCP servers, list their tools, and end the servers; one finding each, in their order."""
     if not settings:
         return []
-    found: list[Finding] = []
+    found: list[CheckFinding] = []
     try:
         tokens = tokens_folder(os.environ)
         async with McpServers(settings, patience=patience, tokens=tokens) as servers:
@@ -117,20 +117,23 @@ async def check_mcp(
                 found.append(_mcp_finding(server.name, names, problem, patience))
     except ConfigError as error:
         return [
-            Finding(f"mcp {server.name}", is_ok=False, detail=error.message) for server in settings
+            CheckFinding(f"mcp {server.name}", is_ok=False, detail=error.message)
+            for server in settings
         ]
     return found
 
 
-def _mcp_finding(server: str, names: list[str], problem: str | None, patience: float) -> Finding:
+def _mcp_finding(
+    server: str, names: list[str], problem: str | None, patience: float
+) -> CheckFinding:
     name = f"mcp {server}"
     if problem is not None:
-        return Finding(name, is_ok=False, detail=problem)
+        return CheckFinding(name, is_ok=False, detail=problem)
     if not names:
-        return Finding(name, is_ok=False, detail=f"no tools within {patience:g} s")
+        return CheckFinding(name, is_ok=False, detail=f"no tools within {patience:g} s")
     shown = ", ".join(names[:_TOOLS_SHOWN])
     more = f" and {len(names) - _TOOLS_SHOWN} more" if len(names) > _TOOLS_SHOWN else ""
-    return Finding(
+    return CheckFinding(
         name, is_ok=True, detail=f"{len(names)} tool{'s'[: len(names) > 1]}: {shown}{more}"
     )
 
@@ -141,17 +144,17 @@ async def _check_upstream(
     environ: Mapping[str, str],
     patience: float,
     ask_patience: float | None,
-) -> Finding:
+) -> CheckFinding:
     settings = whole.upstreams[name]
     try:
         upstream = make_upstream(name, settings, environ)
     except ConfigError as error:
-        return Finding(name, is_ok=False, detail=error.message)
+        return CheckFinding(name, is_ok=False, detail=error.message)
     try:
         async with asyncio.timeout(patience):
             found = await upstream.check()
     except TimeoutError:
-        return Finding(name, is_ok=False, detail=f"no answer within {patience:g} s")
+        return CheckFinding(name, is_ok=False, detail=f"no answer within {patience:g} s")
     finally:
         await upstream.close()
     is_ok, detail = found.ok, found.detail
@@ -167,18 +170,18 @@ async def _check_upstream(
             detail = verdict.detail
     # The server's message about a refused key may quote the key, and so may the error of a program that cannot start.
     secrets = upstream_secrets(settings, environ.get(settings.api_key_env or ""))
-    return Finding(name, is_ok, secrets.hide(detail))
+    return CheckFinding(name, is_ok, secrets.hide(detail))
 
 
 async def _ask(
     name: str, settings: Settings, environ: Mapping[str, str], patience: float
-) -> Verdict:
+) -> QuestionResult:
     try:
         async with asyncio.timeout(patience):
             return await ask_upstream(name, settings, environ)
     except TimeoutError:
         detail = f"reached, but no answer to a question within {patience:g} s"
-        return Verdict(is_ok=False, detail=detail)
+        return QuestionResult(is_ok=False, detail=detail)
 
 
 async def _offered(

@@ -2,21 +2,16 @@
 
 import asyncio
 import errno
-import functools
 import gc
 import logging
-import multiprocessing
 import os
 import signal
 import socket
 import sys
 import threading
-import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager, suppress
-from multiprocessing.process import BaseProcess
-from types import FrameType
-from typing import TextIO
+from typing import Protocol, TextIO
 
 import uvicorn
 
@@ -29,7 +24,9 @@ from dragoman.server.app import App, create_app
 from dragoman.server.http.protocol import GatewayProtocol
 from dragoman.server.http.websocket import WEBSOCKET_ROOM, WebSocketProtocol
 from dragoman.server.observe.logs import configure_logging
-from dragoman.server.observe.metrics import forget_worker, shared_metrics
+from dragoman.server.observe.metrics import shared_metrics
+from dragoman.server.reload import Report, SignalledChanges, Signals, Source
+from dragoman.server.workers import Supervisor, WorkerChanges
 
 logger = logging.getLogger(__name__)
 
@@ -43,12 +40,25 @@ _SWITCH_INTERVAL = 0.001
 _START_POLL = 0.01  # seconds between two looks whether the server has started
 
 
+# The first descriptor that a service manager passes, and the variables that describe them: sd_listen_fds(3).
+_FIRST_PASSED = 3
+_PASSED_VARIABLES = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")
+
+
+class Changes(Protocol):
+    """Who asks a server to change while it runs. The server asks for work ten times a second, one piece at a time."""
+
+    def take(self, server: "Server") -> Coroutine[object, object, None] | None: ...
+
+
 class Server(uvicorn.Server):
     """uvicorn's server; its shutdown waits for the gateway's grace period before connections are cut."""
 
-    def __init__(self, config: uvicorn.Config, app: App) -> None:
+    def __init__(self, config: uvicorn.Config, app: App, changes: Changes | None = None) -> None:
         super().__init__(config)
         self._app = app
+        self._changes = changes
+        self._changing: asyncio.Task[None] | None = None
         self._to_check: list[object] = []
         self._slice = 0
         self._is_out_of_handles = False
@@ -59,7 +69,8 @@ class Server(uvicorn.Server):
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {number: signal.signal(number, self.handle_exit) for number in stop_signals()}
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        before = {number: signal.signal(number, self.handle_exit) for number in numbers}
         try:
             yield
         finally:
@@ -78,7 +89,30 @@ class Server(uvicorn.Server):
                 self._check_times(connection, now)
         if counter % _SLICES == 0:
             self._check_handles()
+        if self._changes is not None and (self._changing is None or self._changing.done()):
+            work = self._changes.take(self)
+            self._changing = None if work is None else asyncio.create_task(work)
         return await super().on_tick(counter)
+
+    @property
+    def settings(self) -> Settings:
+        """The settings by which new requests are served."""
+        return self._app.gateway.settings
+
+    async def change(self, settings: Settings) -> None:
+        """Serve new requests by other settings, with the same address and number of workers.
+
+        Raises:
+            ConfigError: the settings are invalid; nothing has changed.
+        """
+        await self._app.reload(settings)
+        self.config.ws_max_size = WEBSOCKET_ROOM * settings.server.max_body_bytes
+        self.config.timeout_graceful_shutdown = int(settings.server.shutdown_grace) + _LAST_RESORT
+        configure_logging(settings.log, None, self._app.gateway.inspector.secrets)
+        _warn(settings)
+        logger.info(
+            "the configuration was read again; %d requests go on as before", self._app.open_streams
+        )
 
     def _check_times(self, connection: GatewayProtocol | WebSocketProtocol, now: float) -> None:
         """Check the times of one connection. An exception would end the main loop, and with it the server."""
@@ -104,18 +138,24 @@ class Server(uvicorn.Server):
             logger.warning("file handles are available again")
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        gateway = self._app.gateway
         logger.info(
             "stopping; %d streams are open and have %g seconds",
-            len(gateway.exchanges),
-            gateway.settings.server.shutdown_grace,
+            self._app.open_streams,
+            self.settings.server.shutdown_grace,
         )
-        stopping = asyncio.create_task(gateway.stop())
+        stopping = asyncio.create_task(self._app.stop())
         await super().shutdown(sockets)
         await stopping
 
+    async def _wait_tasks_to_complete(self) -> None:
+        # Connections that were accepted in the moment in which the server stopped to accept have not been asked to end.
+        for connection in list(self.server_state.connections):
+            if isinstance(connection, GatewayProtocol):
+                connection.shutdown()
+        await super()._wait_tasks_to_complete()
 
-def make_server(app: App, settings: Settings) -> Server:
+
+def make_server(app: App, settings: Settings, changes: Changes | None = None) -> Server:
     """A server for an application, not yet started."""
     server = settings.server
     config = uvicorn.Config(
@@ -136,26 +176,31 @@ def make_server(app: App, settings: Settings) -> Server:
         timeout_graceful_shutdown=int(server.shutdown_grace) + _LAST_RESORT,
         backlog=_BACKLOG,
     )
-    return Server(config, app)
+    return Server(config, app, changes)
 
 
-def serve(settings: Settings, announce: Callable[[str], None] | None = None) -> int:
+def serve(
+    settings: Settings, source: Source, announce: Callable[[str], None], report: Report
+) -> int:
     """Serve until a signal ends the server. Returns the exit code.
 
-    announce: called with the address once the server listens.
+    source: where the settings come from, to read them again. announce: called with the address once the server listens.
+    report: called with what came of each reload and restart.
 
     Raises:
         ConfigError: the server cannot listen on the address.
     """
-    listener = _listen(settings.server.host, settings.server.port)
+    listener = passed_listener() or _listen(settings.server.host, settings.server.port)
     with listener:
-        if announce is not None:
-            announce(_address(settings.server.host, listener.getsockname()[1]))
-        workers = settings.server.workers
-        if workers > 1:
+        for name in _PASSED_VARIABLES:
+            os.environ.pop(name, None)  # they are not for the programs that are started here
+        signals = Signals()
+        signals.listen()
+        announce(_address(settings.server.host, listener.getsockname()[1]))
+        if settings.server.workers > 1:
             with shared_metrics():
-                return supervise(functools.partial(_serve_socket, settings), listener, workers)
-        _serve_socket(settings, listener)
+                return Supervisor(_serve_socket, listener, source, report).run(settings, signals)
+        _serve_socket(settings, listener, SignalledChanges(signals, source, report))
     return 0
 
 
@@ -186,17 +231,25 @@ def serving(settings: Settings, log: TextIO) -> Generator[str]:
             thread.join(settings.server.shutdown_grace + 2 * _LAST_RESORT)
 
 
-def _serve_socket(settings: Settings, listener: socket.socket) -> None:
+def _serve_socket(
+    settings: Settings, listener: socket.socket, changes: SignalledChanges | WorkerChanges
+) -> None:
     """Serve in this process: the only one, or a worker."""
-    _prepare(settings).run(sockets=[listener])
+    _prepare(settings, changes=changes).run(sockets=[listener])
 
 
-def _prepare(settings: Settings, log: TextIO | None = None) -> Server:
+def _warn(settings: Settings) -> None:
+    for warning in (*warnings_of(settings), *plain_http(settings)):
+        logger.warning("%s", warning)
+
+
+def _prepare(
+    settings: Settings, log: TextIO | None = None, changes: Changes | None = None
+) -> Server:
     """A server, and a process that is ready for it. `log`: standard error by default."""
     configure_logging(settings.log, log, secrets_of(settings, os.environ))
     _raise_handles()
-    for warning in (*warnings_of(settings), *plain_http(settings)):
-        logger.warning("%s", warning)
+    _warn(settings)
     app = create_app(settings)
     # Objects made until now live for ever, so collections need not visit them. Reference counts free the small objects of
     # streams; the default of 700 new objects would start a collection several times per request.
@@ -204,7 +257,7 @@ def _prepare(settings: Settings, log: TextIO | None = None) -> Server:
     gc.freeze()
     gc.set_threshold(10_000, 20, 50)
     sys.setswitchinterval(_SWITCH_INTERVAL)
-    return make_server(app, settings)
+    return make_server(app, settings, changes)
 
 
 def _has_handle() -> bool:
@@ -231,6 +284,32 @@ def _address(host: str, port: int) -> str:
     return f"http://{shown}:{port}"
 
 
+def passed_listener() -> socket.socket | None:
+    """The listening socket that a service manager passed to this process; None if there is none.
+
+    Raises:
+        ConfigError: it passed something else than one listening TCP socket.
+    """
+    count = os.environ.get("LISTEN_FDS", "")
+    if os.environ.get("LISTEN_PID") != str(os.getpid()) or not count.isdecimal() or count == "0":
+        return None
+    with suppress(OSError):
+        # A duplicate: this function may be called again.
+        listener = socket.socket(fileno=os.dup(_FIRST_PASSED))
+        if (
+            count == "1"
+            and listener.family in (socket.AF_INET, socket.AF_INET6)
+            and listener.type == socket.SOCK_STREAM
+            and listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) == 1
+        ):
+            listener.setblocking(False)  # noqa: FBT003 - the only way to call it
+            return listener
+        listener.close()
+    raise ConfigError(
+        f"expected one listening TCP socket of the service manager; LISTEN_FDS says {count} (ListenStream= of the socket unit)"
+    )
+
+
 def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
@@ -245,73 +324,3 @@ def _listen(host: str, port: int) -> socket.socket:
     listener.listen(_BACKLOG)
     listener.setblocking(False)  # noqa: FBT003 - the only way to call it
     return listener
-
-
-_POLL_SECONDS = 0.2
-# A worker that fails sooner cannot start, and restarting it would never end. (A worker that a signal ended, or that was
-# asked to end, has an exit code of zero or below.)
-_MIN_LIFE_SECONDS = 2.0
-
-Work = Callable[[socket.socket], None]
-
-
-def stop_signals() -> tuple[int, ...]:
-    """The signals that end a gateway. SIGHUP (the terminal has closed) only if it is not ignored, as `nohup` makes it."""
-    numbers: list[int] = [signal.SIGINT, signal.SIGTERM]
-    hangup: int | None = getattr(signal, "SIGHUP", None)
-    if hangup is not None and signal.getsignal(hangup) is not signal.SIG_IGN:
-        numbers.append(hangup)
-    return tuple(numbers)
-
-
-def supervise(work: Work, listener: socket.socket, count: int) -> int:
-    """Run `work(listener)` in `count` processes until a signal ends them. Returns the exit code.
-
-    `work` is sent to new processes, so it must be picklable; it must end on SIGTERM.
-    """
-    context = multiprocessing.get_context("spawn")
-    stopped = False
-
-    def stop(_signal: int, _frame: FrameType | None) -> None:
-        nonlocal stopped
-        stopped = True
-
-    for number in stop_signals():
-        signal.signal(number, stop)
-
-    def start() -> tuple[BaseProcess, float]:
-        process = context.Process(target=_run_worker, args=(work, listener))
-        process.start()
-        return process, time.monotonic()
-
-    workers = [start() for _ in range(count)]
-    code = 0
-    while not stopped:
-        time.sleep(_POLL_SECONDS)
-        for position, (process, began) in enumerate(workers):
-            if process.is_alive() or stopped:
-                continue
-            is_young = time.monotonic() - began < _MIN_LIFE_SECONDS
-            if is_young and (process.exitcode or 0) > 0:
-                code, stopped = 1, True
-                break
-            forget_worker(process.pid or 0)
-            workers[position] = start()
-    for process, _ in workers:
-        process.terminate()
-    for process, _ in workers:
-        process.join()
-    return code
-
-
-def _run_worker(work: Work, listener: socket.socket) -> None:
-    """The main function of a worker process."""
-    threading.Thread(target=_stop_with_parent, name="parent-watch", daemon=True).start()
-    work(listener)
-
-
-def _stop_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os.kill(os.getpid(), signal.SIGTERM)

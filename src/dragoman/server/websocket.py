@@ -29,8 +29,8 @@ from dragoman.dialects.responses import (
     Steer,
     error_frame,
     lane_member,
-    lane_of,
     read_message,
+    read_refused,
 )
 from dragoman.errors import GatewayError, RequestRefused
 from dragoman.gateway.answer import Pending, settle
@@ -187,7 +187,7 @@ async def serve_websocket(
         await _refuse(scope, receive, send, status_of(error), body, (*extra, *error_headers(error)))
         return
     gateway.start()
-    await Session(gateway, door, scope, receive, send).run()
+    await WebSocketSession(gateway, door, scope, receive, send).run()
 
 
 async def refuse_websocket(scope: Scope, receive: Receive, send: Send) -> None:
@@ -210,7 +210,7 @@ async def _refuse(
     await send({"type": f"{kind}.body", "body": body})
 
 
-class Session:
+class WebSocketSession:
     """One open connection."""
 
     def __init__(
@@ -232,7 +232,7 @@ class Session:
         self._send = send
         direct = scope.get("extensions", {}).get(TEXTS, {})
         self._send_texts: SendTexts = direct.get("send", partial(partial, self._send_by_asgi))
-        self._lanes = Lanes(gateway.settings.server.max_body_bytes)
+        self._lanes = Lanes(gateway.settings.server.max_body_bytes, gateway.conversations)
         self._since = gateway.clock()
         self._connections: set[SocketConnection] = set()
         self._tasks: asyncio.TaskGroup | None = None
@@ -240,24 +240,33 @@ class Session:
 
     async def run(self) -> None:
         """Serve the connection until the client leaves or the gateway closes it."""
-        gateway = self._gateway
-        await self._receive()  # websocket.connect
-        await self._send({"type": "websocket.accept"})
-        gateway.sessions.add(self)
+        self._gateway.sessions.add(self)
         try:
+            await self._receive()  # websocket.connect
+            await self._send({"type": "websocket.accept"})
             async with asyncio.TaskGroup() as self._tasks:
+                if self._close_code is not None:  # the gateway stopped during the handshake
+                    await self._close_if_idle()
                 while await self._take_next():
                     pass
                 self._lanes.drop_waiting()
                 for connection in tuple(self._connections):
                     connection.leave()
         finally:
-            gateway.sessions.discard(self)
+            self._gateway.sessions.discard(self)
+            self._lanes.forget_all()
             self._tasks = None
 
     def stop(self) -> None:
         """Close the connection when its running responses have ended: the gateway is shutting down."""
         self._end_soon(_RESTARTING)
+
+    def move(self, gateway: "Gateway") -> None:
+        """Have another gateway serve the requests from now on; those that run stay where they are."""
+        self._gateway.sessions.discard(self)
+        self._gateway = gateway
+        gateway.sessions.add(self)
+        self._lanes.max_bytes = gateway.settings.server.max_body_bytes
 
     async def _take_next(self) -> bool:
         """Handle the next message of the client. False: the client has left."""
@@ -285,9 +294,11 @@ class Session:
                 self._start(starting)
         except GatewayError as error:
             headers = error.headers if isinstance(error, GatewayRefusal) else ()
-            lane = None
+            lane = previous = None
             if text is not None and not isinstance(error, BodyTooLarge):
-                lane = await offload(len(text), lane_of, text)
+                lane, previous = await offload(len(text), read_refused, text)
+            if not isinstance(error, GatewayRefusal):  # that one may be sent again as it is
+                self._lanes.note_failure(lane, previous)
             await self._send_error(error_info(error), lane, headers)
         if self._close_code is not None:
             await self._close_if_idle()

@@ -24,6 +24,7 @@ from dragoman.core.ids import CONVERSATION_PREFIX, RESPONSE_PREFIX, response_of
 from dragoman.dialects.responses import (
     asks_for_background,
     conversation_of,
+    is_trigger,
     read_submitted,
     with_conversation,
 )
@@ -41,6 +42,7 @@ from dragoman.state.held_conversation import (
 )
 from dragoman.state.keeper import Keeper
 from dragoman.state.managed_store import ManagedStore
+from dragoman.store.codec import weigh_request
 from dragoman.store.contract import waiting_owner
 from dragoman.store.records import Draft, Link
 
@@ -75,7 +77,7 @@ class StorageCaller(Struct, frozen=True):
     only_reads: bool = False
 
 
-class Memory(Protocol):
+class ConnectionMemory(Protocol):
     """The responses of one WebSocket connection that are not stored, as one request on it sees them.
 
     generates: False: the request only adds its input to the conversation.
@@ -84,11 +86,11 @@ class Memory(Protocol):
     generates: bool
 
     def recall(self, response_id: str) -> Link | None:
-        """A response with the whole conversation before it."""
+        """A response with the whole conversation before it. The size in its head is that of both."""
         ...
 
     def remember(self, link: Link) -> None:
-        """Remember the response to the request."""
+        """Remember the response to the request. The size in its head leaves out the input of the request."""
         ...
 
 
@@ -149,7 +151,7 @@ async def find_continuation(
     caller: StorageCaller,
     *,
     waits: bool = False,
-    memory: Memory | None = None,
+    memory: ConnectionMemory | None = None,
 ) -> Continuation:
     """Return the conversation that a request at a door continues, if any. `waits`: see `make_keeper`.
 
@@ -182,7 +184,7 @@ class _Asked(Struct, frozen=True):
     request: Request
     caller: StorageCaller
     waits: bool = False
-    memory: Memory | None = None
+    memory: ConnectionMemory | None = None
 
 
 async def _continue_conversation(
@@ -234,8 +236,7 @@ async def _keep_conversation(
     new = await held.add_input(read_input(caller.body))
     whole = prepended(held.past, with_conversation(request, None))
     if new is not None:
-        heads = tuple([turn for turn in request.turns if turn.head])
-        request = structs.replace(request, turns=(*heads, *new))
+        request = _renamed(request, new)
         whole = prepended(held.past, with_conversation(request, None))
     if _is_kept(managed, request):
         draft = structs.replace(
@@ -250,20 +251,31 @@ async def _keep_conversation(
         keeper = caller.make_keeper(_draft("responses", caller, whole))
         keeper.only_add()
     if asked.memory is not None and not _is_kept(managed, request):
-        keeper.remember_by(asked.memory.remember)
+        keeper.remember_by(asked.memory.remember, held.past_bytes)
     keeper.hold(held)
     return Continuation(request=whole, keeper=keeper)
+
+
+def _renamed(request: Request, new: Sequence[Turn]) -> Request:
+    """The request with the input as the conversation stores it, a turn for each item. A trigger, which is not stored, stays."""
+    named = iter(new)
+    turns = [
+        turn if turn.head or any(map(is_trigger, turn.parts)) else next(named)
+        for turn in request.turns
+    ]
+    return structs.replace(request, turns=tuple(turns))
 
 
 async def _continue_on_connection(
     managed: ManagedStore,
     request: Request,
     caller: StorageCaller,
-    memory: Memory,
+    memory: ConnectionMemory,
     *,
     waits: bool,
 ) -> Continuation:
     links: tuple[Link, ...] = ()
+    past_bytes = 0
     previous = request.previous_id
     if previous is not None:
         link = memory.recall(previous)
@@ -273,6 +285,8 @@ async def _continue_on_connection(
             links = await _known(managed, caller.owner, previous)
         if not links:
             raise previous_missing(previous)
+        # What is stored is compressed; what is remembered is not.
+        past_bytes = sum([max(each.head.size, weigh_request(each.request)) for each in links])
         _check_outputs(links, request)
         if link is not None:
             request, links = continued(links, request), ()
@@ -288,7 +302,7 @@ async def _continue_on_connection(
     if keeper is None:
         draft = _draft("responses", caller, found.request or request, previous)
         keeper = caller.make_keeper(draft)
-    keeper.remember_by(memory.remember)
+    keeper.remember_by(memory.remember, past_bytes)
     return Continuation(request=found.request, keeper=keeper, missing=found.missing)
 
 

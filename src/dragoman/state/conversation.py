@@ -5,7 +5,7 @@ from itertools import takewhile
 
 from msgspec import structs
 
-from dragoman.dialects.responses import EarlierItems, without_background
+from dragoman.dialects.responses import EarlierItems, with_trigger, without_background
 from dragoman.model.parts import Extra
 from dragoman.model.request import Namespace, Request, Tool, Turn
 from dragoman.store.records import Link
@@ -33,11 +33,11 @@ def continued(chain: Sequence[Link], request: Request, *, inherits: bool = False
 
 
 def prepended(past: EarlierItems, request: Request) -> Request:
-    """Return the request with earlier items before its own turns, and with the tools that were declared among them."""
+    """Return the request with the items of a conversation before its own turns, and with the tools that were declared among them."""
     heads = [turn for turn in request.turns if turn.head]
     new = [turn for turn in request.turns if not turn.head]
     earlier = Request(turns=past.turns, tools=past.tools, namespaces=past.namespaces)
-    return _joined(request, (*heads, *past.turns, *new), [earlier])
+    return _joined(request, (*heads, *with_trigger(past.turns), *new), [earlier])
 
 
 def _joined(asked: Request, turns: tuple[Turn, ...], earlier: Sequence[Request]) -> Request:
@@ -48,6 +48,16 @@ def _joined(asked: Request, turns: tuple[Turn, ...], earlier: Sequence[Request])
         tools=(*tools, *asked.tools) if tools else asked.tools,
         namespaces=(*namespaces, *asked.namespaces),
         previous_id=None,
+    )
+
+
+def without_settings(request: Request) -> Request:
+    """Return what `continued` takes of an earlier request, unless its settings are inherited: the turns, and the tools among them."""
+    return Request(
+        model=request.model,
+        turns=tuple([turn for turn in request.turns if not turn.head]),
+        tools=tuple([tool for tool in request.tools if tool.place == "input"]),
+        namespaces=tuple([group for group in request.namespaces if group.place == "input"]),
     )
 
 

@@ -20,7 +20,7 @@ from starlette.responses import Response
 
 from dragoman.core.ids import CONVERSATION_PREFIX, NOISE_BITS, number_of
 from dragoman.dialects.responses.conversations import (
-    Item,
+    StoredItem,
     read_new,
     read_new_items,
     read_update,
@@ -172,7 +172,7 @@ def _missing(error: StoreMissing, conversation_id: str, item_id: str) -> Missing
     return Missing(f"Item with id '{item_id}' not found in conversation '{conversation_id}'.")
 
 
-def _stored(items: list[Item]) -> tuple[ConversationItem, ...]:
+def _stored(items: list[StoredItem]) -> tuple[ConversationItem, ...]:
     return tuple(
         [ConversationItem(item.id, remove_from_item(item.turn, item.data)) for item in items]
     )

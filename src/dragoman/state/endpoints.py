@@ -37,7 +37,7 @@ from dragoman.state.conversation import continued, settings_of
 from dragoman.state.keeper import cancelled_error
 from dragoman.state.managed_store import ManagedStore
 from dragoman.store.contract import MAX_PAGE, Key, Store
-from dragoman.store.records import Link, Progress, Stored, StoredHead
+from dragoman.store.records import Link, Stored, StoredHead, StreamProgress
 
 SUBMITTED = re.compile(r"(?:/v1)?/responses/([^/]+)/submit_tool_outputs/?")
 
@@ -314,7 +314,7 @@ async def follow(managed: ManagedStore, key: Key, after: int | None) -> AsyncIte
         yield responses.terminal_event(await _read_body(managed, stored), replay.last + 1)
 
 
-def _progress(key: Key, start: int, store: Store) -> Awaitable[Progress]:
+def _progress(key: Key, start: int, store: Store) -> Awaitable[StreamProgress]:
     return store.progress(*key, start=start)
 
 

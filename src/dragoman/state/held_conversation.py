@@ -14,8 +14,8 @@ from dragoman.core.ids import response_of
 from dragoman.core.store_notes import AnswerEnd
 from dragoman.dialects.responses import EarlierItems
 from dragoman.dialects.responses.conversations import (
-    Item,
     NewItems,
+    StoredItem,
     complete,
     mint_id,
     output_items,
@@ -41,7 +41,10 @@ class Missing(RequestRefused):
 
 
 class HeldConversation:
-    """One conversation, held for one response. `position`: where the response's items begin. `is_kept`: a keeper has it."""
+    """One conversation, held for one response. `position`: where the response's items begin. `is_kept`: a keeper has it.
+
+    past, past_bytes: the items before the response, and their size.
+    """
 
     __slots__ = (
         "_by",
@@ -54,6 +57,7 @@ class HeldConversation:
         "is_held",
         "is_kept",
         "past",
+        "past_bytes",
         "position",
     )
 
@@ -62,12 +66,13 @@ class HeldConversation:
         self._owner, self.id = key
         self._by = by
         self._taken: set[str] = set()
-        self._input: list[Item] = []
+        self._input: list[StoredItem] = []
         self._is_tried = False
         self.is_held = False
         self.is_kept = False
         self.position = 0
         self.past = EarlierItems()
+        self.past_bytes = 0
 
     @contextmanager
     def given_back(self) -> Generator[None]:
@@ -108,6 +113,7 @@ class HeldConversation:
         )
         self._taken = {item.id for item in items}
         self.past = await decode_items(items)
+        self.past_bytes = sum([len(item.data) for item in items])
 
     async def add_input(self, sent: NewItems) -> tuple[Turn, ...] | None:
         """Note the input of the response. Returns its turns, with the ids that the conversation gives them.
@@ -122,7 +128,7 @@ class HeldConversation:
                 raise _repeated(item_id)
         items = await complete_items(self._managed, self._owner, sent, f"input of {self._by}")
         self._input = [
-            Item(item.id, remove_from_item(item.turn, item.data), item.turn) for item in items
+            StoredItem(item.id, remove_from_item(item.turn, item.data), item.turn) for item in items
         ]
         for item in items:
             if item.id in self._taken:
@@ -207,7 +213,7 @@ async def decode_items(items: Sequence[ConversationItem]) -> EarlierItems:
 
 async def complete_items(
     managed: ManagedStore, owner: str, sent: NewItems, seed: str
-) -> list[Item]:
+) -> list[StoredItem]:
     """Return the items that a client sent as a conversation stores them, with those that it only refers to.
 
     Raises:

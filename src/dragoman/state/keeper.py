@@ -49,6 +49,7 @@ from dragoman.errors import (
 from dragoman.model.outcome import ErrorInfo, Outcome
 from dragoman.model.parts import Dialect, Part, part_size
 from dragoman.offload import offload
+from dragoman.state.conversation import without_settings
 from dragoman.state.held_conversation import HeldConversation
 from dragoman.state.managed_store import ManagedStore
 from dragoman.store.codec import read_parts
@@ -101,6 +102,7 @@ class Keeper:
         "_is_tried",
         "_managed",
         "_notes",
+        "_past_bytes",
         "_remember",
         "_shown",
         "_stop",
@@ -122,6 +124,7 @@ class Keeper:
         self._notes = StoreNotes()
         self._end: AnswerEnd | None = None
         self._remember: Callable[[Link], None] | None = None
+        self._past_bytes = 0
         self._held: HeldConversation | None = None
         self._is_stored = True
         self._has_begun = False  # whether anything was sent
@@ -150,12 +153,14 @@ class Keeper:
         self._upstream = ""
         self._family: Family | str = ""
 
-    def remember_by(self, remember: Callable[[Link], None]) -> None:
+    def remember_by(self, remember: Callable[[Link], None], past_bytes: int) -> None:
         """Pass the whole conversation to `remember` when the answer has ended. Its request has all turns.
 
-        Nothing is stored, unless the response waits for outputs.
+        past_bytes: the size of the turns before the client's request. Nothing is stored, unless the response waits for
+        outputs.
         """
         self._remember = remember
+        self._past_bytes = past_bytes
         self._is_stored = self._draft.only_waiting
         self._takes_more = False
 
@@ -369,6 +374,7 @@ class Keeper:
             )
         else:
             parts = await offload(len(end.body), _sent_parts, draft.door, end.body)
+        request = without_settings(draft.request)
         head = StoredHead(
             id=end.id,
             owner=draft.owner,
@@ -384,9 +390,9 @@ class Keeper:
             family=self._family,
             continued_by=None,
             is_settled=False,
-            size=sum([part_size(part) for part in parts]),
+            size=self._past_bytes + sum([part_size(part) for part in parts]),
         )
-        remember(Link(head, draft.request, parts))
+        remember(Link(head, request, parts))
 
     def _with_open_calls(self, end: AnswerEnd) -> AnswerEnd:
         return structs.replace(end, open_calls=open_call_ids(self._notes.outcome()))

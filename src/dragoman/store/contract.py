@@ -9,6 +9,7 @@
     put_seals, get_seals                 the escrow: seals that a client's dialect has no field for
     put_items, find_items                which response an item belongs to
     conversations                        lists of items that clients make and responses add to (`Conversations`)
+    count_key, read_keys                 what named keys have used, and their limits (`key_usage`)
     expire, stats, ping, close
 
 **Acknowledged is durable.** When `begin`, `append`, `put`, `finish`, `claim`, `cancel`, `delete`, `put_seals` or `put_items` has
@@ -42,6 +43,10 @@ as long as itself, so that no active conversation loses its beginning. Expired r
 `expire` removes them, and then those that expire next while the total exceeds `max_bytes`. A conversation lives `ttl`
 seconds from its last use (`hold`, `add`, `update`), with all its items, and is removed whole.
 
+**Keys.** `count_key` reports what the requests of a named key used and, if a request asks, admits or refuses it, in one
+transaction: of any number of requests at once, on any nodes, no more are admitted than the limits allow. Usage is
+stored under the key's name, without an expiry: names are the operator's, and few.
+
 **Nothing secret.** Requests are stored in canonical form, without the credentials that some tools contain (`credentials`).
 
 Engines store values unchecked: they do not know dialects, and verify neither call ids nor statuses.
@@ -51,6 +56,7 @@ from collections.abc import Collection, Mapping
 from hashlib import sha256
 from typing import Literal, Protocol
 
+from dragoman.store.key_usage import KeyChange, KeyRequest, KeyUsage, LimitReached
 from dragoman.store.records import (
     ConversationItem,
     Draft,
@@ -58,13 +64,13 @@ from dragoman.store.records import (
     ItemPage,
     Link,
     NewConversation,
-    Progress,
     Status,
     Stored,
     StoredConversation,
     StoredEnd,
     StoredHead,
     StoreStats,
+    StreamProgress,
     Swept,
 )
 
@@ -156,7 +162,7 @@ class Store(Protocol):
         """
         ...
 
-    async def progress(self, owner: str, response_id: str, *, start: int = 0) -> Progress:
+    async def progress(self, owner: str, response_id: str, *, start: int = 0) -> StreamProgress:
         """Return the head, and the appended bytes from the byte `start` on; none once it has ended. Raises StoreMissing."""
         ...
 
@@ -246,6 +252,19 @@ class Store(Protocol):
 
     async def find_items(self, owner: str, item_ids: Collection[str]) -> dict[str, str]:
         """Return the id of the response of each item, without the items that are not stored."""
+        ...
+
+    async def count_key(
+        self, name: str, change: KeyChange, asked: KeyRequest | None = None
+    ) -> LimitReached | None:
+        """Store what a worker reports of a key, then admit the request that asks; return the limit that refuses it, if one does.
+
+        A request that is admitted is counted, and counts as running for `store.lease` seconds unless it is renewed.
+        """
+        ...
+
+    async def read_keys(self, names: Collection[str]) -> dict[str, KeyUsage]:
+        """Return what each of these keys has used in the windows that now is in; zeros for a key that was never used."""
         ...
 
     @property

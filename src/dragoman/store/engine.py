@@ -9,7 +9,7 @@ checks all engines.
 """
 
 from collections.abc import Callable, Collection, Container, Mapping
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -306,7 +306,7 @@ class RowEnd(Struct, frozen=True, gc=False, kw_only=True):
         return len(self.answer) + len(self.body) + len(self.stream or b"")
 
 
-class Piece(Struct, frozen=True, gc=False):
+class StreamPiece(Struct, frozen=True, gc=False):
     """A packed piece of the stream of a running response: the bytes from `place` up to `until`."""
 
     place: int
@@ -316,6 +316,12 @@ class Piece(Struct, frozen=True, gc=False):
 
 Entry = Callable[[], StoredContent]
 """Makes the row to insert. Called at the insert, because making many together is faster. The engine sets the expiry. Raises StoreError."""
+
+
+T = TypeVar("T")
+
+KeyUpdate = Callable[[bytes | None], tuple[bytes, T]]
+"""Makes the new state of a key from the stored one, or from None if there is none; and a result for the caller."""
 
 
 class StoreEngine(Protocol):
@@ -328,11 +334,13 @@ class StoreEngine(Protocol):
         """`ttl`: how long the row lives from `now` on. Raises StoreConflict, and whatever `entry` raises."""
         ...
 
-    async def append(self, key: Key, piece: Piece, body: bytes | None, now: float) -> None:
+    async def append(self, key: Key, piece: StreamPiece, body: bytes | None, now: float) -> None:
         """Add a piece, or replace the one in its place. `body`: None: unchanged. Raises StoreMissing, StoreConflict."""
         ...
 
-    async def pieces(self, key: Key, start: int, now: float) -> tuple[Row, list[Piece]] | None:
+    async def pieces(
+        self, key: Key, start: int, now: float
+    ) -> tuple[Row, list[StreamPiece]] | None:
         """Return the pieces that end after `start`, in their order."""
         ...
 
@@ -374,6 +382,17 @@ class StoreEngine(Protocol):
     async def get_seals(
         self, owner: str, family: str, call_ids: Collection[str], now: float
     ) -> dict[str, bytes]: ...
+
+    async def change_key(self, name: str, change: KeyUpdate[T]) -> T:
+        """Replace the stored state of a key by what `change` makes of it, and return its result.
+
+        Nobody else reads or changes the state meanwhile. `change` may be called again if the engine retries. Raises whatever it raises.
+        """
+        ...
+
+    async def key_states(self, names: Collection[str]) -> dict[str, bytes]:
+        """Return the stored states by name, without the keys that have none."""
+        ...
 
     @property
     def conversations(self) -> "ConversationEngine": ...

@@ -43,15 +43,27 @@ from dragoman.store.engine import (
     ConversationEngine,
     ConversationRow,
     ItemRow,
-    Piece,
     Row,
     RowEnd,
     StoredContent,
     StoreEngine,
+    StreamPiece,
     broken_chain,
     check_size,
     head_of,
     missing,
+)
+from dragoman.store.key_usage import (
+    KeyChange,
+    KeyRequest,
+    KeyState,
+    KeyUsage,
+    LimitReached,
+    admit,
+    changed,
+    read_state,
+    report,
+    usage_of,
 )
 from dragoman.store.memory import MemoryEngine
 from dragoman.store.packing import pack_bytes, unpack_bytes, unpack_stream
@@ -62,13 +74,13 @@ from dragoman.store.records import (
     ItemPage,
     Link,
     NewConversation,
-    Progress,
     Status,
     Stored,
     StoredConversation,
     StoredEnd,
     StoredHead,
     StoreStats,
+    StreamProgress,
     Swept,
 )
 from dragoman.store.sqlite.engine import open_sqlite
@@ -154,10 +166,10 @@ class EngineStore:
         data = await offload(len(sent), pack_bytes, sent)
         packed = pack_bytes(body) if body else None
         check_size(len(data) + len(packed or b""), self._settings, "an answer")
-        piece = Piece(place, place + len(sent), data)
+        piece = StreamPiece(place, place + len(sent), data)
         await self._engine.append(_key(owner, response_id), piece, packed, self._clock())
 
-    async def progress(self, owner: str, response_id: str, *, start: int = 0) -> Progress:
+    async def progress(self, owner: str, response_id: str, *, start: int = 0) -> StreamProgress:
         now = self._clock()
         found = await self._engine.pieces(_key(owner, response_id), start, now)
         if found is None:
@@ -165,7 +177,7 @@ class EngineStore:
         row, pieces = found
         with _readable():
             size = sum(len(piece.data) for piece in pieces) * _GROWTH
-            return Progress(head_of(row, now), await offload(size, _joined, pieces, start))
+            return StreamProgress(head_of(row, now), await offload(size, _joined, pieces, start))
 
     async def finish(self, owner: str, response_id: str, ending: StoredEnd) -> Status:
         over = await offload(_weigh(ending), self._over, ending)
@@ -271,6 +283,26 @@ class EngineStore:
             for item_id, name in names.items()
             if name in found
         }
+
+    async def count_key(
+        self, name: str, change: KeyChange, asked: KeyRequest | None = None
+    ) -> LimitReached | None:
+        def apply(state: KeyState) -> LimitReached | None:
+            now = self._clock()
+            until = now + self._settings.lease
+            report(state, change, now, until)
+            return None if asked is None else admit(state, asked, now, until)
+
+        def update(data: bytes | None) -> tuple[bytes, LimitReached | None]:
+            with _readable():
+                return changed(data, apply)
+
+        return await self._engine.change_key(_clean(name), update)
+
+    async def read_keys(self, names: Collection[str]) -> dict[str, KeyUsage]:
+        found = await self._engine.key_states({_clean(name) for name in names})
+        now = self._clock()
+        return {name: usage_of(read_state(found.get(_clean(name))), now) for name in names}
 
     async def expire(self, *, limit: int = SWEEP_BATCH) -> Swept:
         return await self._engine.expire(self._clock(), limit)
@@ -527,7 +559,7 @@ def _readable() -> Generator[None]:
         raise StoreDamaged(f"expected a row of this program in the store: {error}") from error
 
 
-def _joined(pieces: list[Piece], start: int) -> bytes:
+def _joined(pieces: list[StreamPiece], start: int) -> bytes:
     """Return the bytes from `start` on, as far as no piece is missing."""
     found: list[bytes] = []
     place = start

@@ -5,6 +5,7 @@ It stores the same bytes as the other engines, with the same caps, but enforces 
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
+from typing import TypeVar
 
 from msgspec import Struct, structs
 
@@ -14,10 +15,11 @@ from dragoman.store.engine import (
     ConversationRow,
     Entry,
     ItemRow,
-    Piece,
+    KeyUpdate,
     Row,
     RowEnd,
     StoredContent,
+    StreamPiece,
     check_hold,
     check_ids,
     check_room,
@@ -42,6 +44,7 @@ from dragoman.store.records import Status, StoreStats, Swept
 _FREED = 1 / 16
 
 _Place = tuple[str, str, str]
+T = TypeVar("T")
 
 
 class _Sealed(Struct, frozen=True):
@@ -52,12 +55,13 @@ class _Sealed(Struct, frozen=True):
 class MemoryEngine:
     """An engine of dictionaries. No method awaits anything, so every operation is a transaction."""
 
-    __slots__ = ("_kept", "_pieces", "_sealed", "_settings", "_size", "conversations")
+    __slots__ = ("_kept", "_keys", "_pieces", "_sealed", "_settings", "_size", "conversations")
 
     def __init__(self, settings: StoreSettings) -> None:
         self._settings = settings
+        self._keys: dict[str, bytes] = {}
         self._kept: dict[Key, StoredContent] = {}
-        self._pieces: dict[Key, dict[int, Piece]] = {}
+        self._pieces: dict[Key, dict[int, StreamPiece]] = {}
         self._sealed: dict[_Place, _Sealed] = {}
         self._size = 0
         self.conversations = MemoryConversations(self._make_room)
@@ -91,7 +95,7 @@ class MemoryEngine:
             self._settle(row, row.status)
         self._make_room()
 
-    async def append(self, key: Key, piece: Piece, body: bytes | None, now: float) -> None:
+    async def append(self, key: Key, piece: StreamPiece, body: bytes | None, now: float) -> None:
         kept = self._find(key, now)
         check_running(kept.row)
         pieces = self._pieces.setdefault(key, {})
@@ -105,7 +109,9 @@ class MemoryEngine:
         self._size += grown
         self._make_room()
 
-    async def pieces(self, key: Key, start: int, now: float) -> tuple[Row, list[Piece]] | None:
+    async def pieces(
+        self, key: Key, start: int, now: float
+    ) -> tuple[Row, list[StreamPiece]] | None:
         kept = self._live(key, now)
         if kept is None:
             return None
@@ -206,6 +212,13 @@ class MemoryEngine:
             if sealed is not None and sealed.expires > now
         }
 
+    async def change_key(self, name: str, change: KeyUpdate[T]) -> T:
+        self._keys[name], result = change(self._keys.get(name))
+        return result
+
+    async def key_states(self, names: Collection[str]) -> dict[str, bytes]:
+        return {name: self._keys[name] for name in names if name in self._keys}
+
     async def expire(self, now: float, limit: int) -> Swept:
         before = self._size
         old = [key for key, kept in self._kept.items() if kept.row.expires <= now]
@@ -235,6 +248,7 @@ class MemoryEngine:
         return None
 
     async def close(self) -> None:
+        self._keys.clear()
         self._kept.clear()
         self._pieces.clear()
         self._sealed.clear()

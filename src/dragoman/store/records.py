@@ -116,7 +116,7 @@ class Stored(Struct, frozen=True):
     stream: bytes | None = None
 
 
-class Progress(Struct, frozen=True):
+class StreamProgress(Struct, frozen=True):
     """A response, and the part of its stream that was asked for, as far as it was appended while it ran."""
 
     head: StoredHead

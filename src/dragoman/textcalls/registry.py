@@ -39,6 +39,7 @@ class TextCall(Struct, frozen=True):
 
 
 TextMatcher = Callable[[str], Iterable[TextCall]]
+"""A function of yours that finds calls in a whole text."""
 
 # A matcher is foreign code and may raise anything. Only exceptions that end the program are not caught.
 _MATCHER_FAILURES = (Exception,)
@@ -267,13 +268,14 @@ def register_text_pattern(
 ) -> Callable[[], None]:
     """Add a format to the shared registry. Returns a function that removes it.
 
-    >>> from dragoman.textcalls import JsonBody
-    >>> unregister = register_text_pattern(
-    ...     TextPattern(name="run", openers=("[[run]]",), closers=("[[/run]]",), body=JsonBody())
-    ... )
-    >>> scan_text('[[run]]{"name":"f","arguments":{}}[[/run]]', None).calls[0].name
-    'f'
-    >>> unregister()
+    Examples:
+        >>> from dragoman.textcalls import JsonBody
+        >>> unregister = register_text_pattern(
+        ...     TextPattern(name="run", openers=("[[run]]",), closers=("[[/run]]",), body=JsonBody())
+        ... )
+        >>> scan_text('[[run]]{"name":"f","arguments":{}}[[/run]]', None).calls[0].name
+        'f'
+        >>> unregister()
 
     pattern: a `TextPattern`, which every scanner looks for; or the name of a `matcher`, a function from the text of a
         finished message to `TextCall` values, which only the aggregator runs.

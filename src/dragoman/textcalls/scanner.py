@@ -59,10 +59,11 @@ def scan_text(
 ) -> TextScan:
     """Return the tool calls in a whole text.
 
-    >>> text = 'Let me look.<tool_call>{"name": "weather", "arguments": {"city": "Oslo"}}</tool_call>'
-    >>> scan = scan_text(text, [{"name": "weather", "input_schema": {"type": "object"}}])
-    >>> scan.text, [(call.name, call.arguments) for call in scan.calls]
-    ('Let me look.', [('weather', '{"city": "Oslo"}')])
+    Examples:
+        >>> text = 'Let me look.<tool_call>{"name": "weather", "arguments": {"city": "Oslo"}}</tool_call>'
+        >>> scan = scan_text(text, [{"name": "weather", "input_schema": {"type": "object"}}])
+        >>> scan.text, [(call.name, call.arguments) for call in scan.calls]
+        ('Let me look.', [('weather', '{"city": "Oslo"}')])
 
     tools: those that the client offered, in any dialect's shape; a call of another tool is text. None: accept every name.
     finish: why the text ended; a truncated text has no call at its end.
@@ -276,13 +277,14 @@ def _free_text(source: str) -> str:
 class TextScanner:
     """Scans one text while it streams.
 
-    >>> scanner = TextScanner(None)
-    >>> pieces = ("Hm.<tool", '_call>{"name":"f","arguments":{}}', "</tool_call>")
-    >>> events = [event for piece in pieces for event in scanner.feed(piece)] + list(scanner.finish())
-    >>> [type(event).__name__ for event in events if "Part" in type(event).__name__]
-    ['PartStarted', 'PartEnded', 'PartStarted', 'PartEnded']
-    >>> scanner.calls
-    1
+    Examples:
+        >>> scanner = TextScanner(None)
+        >>> pieces = ("Hm.<tool", '_call>{"name":"f","arguments":{}}', "</tool_call>")
+        >>> events = [event for piece in pieces for event in scanner.feed(piece)] + list(scanner.finish())
+        >>> [type(event).__name__ for event in events if "Part" in type(event).__name__]
+        ['PartStarted', 'PartEnded', 'PartStarted', 'PartEnded']
+        >>> scanner.calls
+        1
 
     tools: those that were offered, in any dialect's shape. With none, everything is text; None accepts every name.
     formats: `auto`, a format's name, or several. model: the model's name, whose profile adds formats to `auto`.

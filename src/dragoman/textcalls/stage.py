@@ -14,10 +14,11 @@ the text it is dropped, otherwise all its events are emitted then. Each call fro
 
 With `holds_calls` the structured call wins instead, under the upstream's own id: a call from the text is held until its
 choice ends or goes on with another part, and is dropped if a structured call repeats it. This costs nothing where the answer is sent whole, and is
-needed where the upstream waits for the result under its own id (a held turn of Codex).
+needed where the upstream waits for the result under its own id (a paused turn of Codex).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
 from itertools import chain, count
 
 from msgspec import Struct, field
@@ -142,21 +143,18 @@ _ABOUT_NO_PART = (Started, UsageReported, LimitsReported, Finished, Failed, Comp
 _DEFAULT_POLICY = TailPolicy()
 
 
-class PendingCalls:
+class PendingCalls(Struct, eq=False):
     """Holds the calls from the text until their choice ends or goes on with something other than a call.
 
     Numbers the parts in the order in which they are emitted.
     """
 
-    __slots__ = ("_choices", "_count", "_events", "_ids", "_numbers", "repeated")
-
-    def __init__(self) -> None:
-        self.repeated = 0  # calls that were dropped because a structured call repeats them
-        self._ids: dict[int, str] = {}  # the held parts, and the ids of their calls
-        self._events: list[tuple[int, Event]] = []  # held events, with their parts
-        self._choices: dict[int, int] = {}
-        self._numbers: dict[int, int] = {}
-        self._count = 0
+    repeated: int = 0  # calls that were dropped because a structured call repeats them
+    _ids: dict[int, str] = {}  # the held parts, and the ids of their calls
+    _events: list[tuple[int, Event]] = []  # held events, with their parts
+    _choices: dict[int, int] = {}
+    _numbers: dict[int, int] = {}
+    _count: int = 0
 
     @property
     def has_calls(self) -> bool:
@@ -223,17 +221,17 @@ class PendingCalls:
         return event if number == event.part else replace(event, part=number)
 
 
-class StageSettings(Struct, frozen=True, kw_only=True):
-    """What a stage looks for. reasoning: the patterns that also count in a reasoning channel, whose text is kept.
-
-    openers: those of the patterns, if they are prepared already.
-    """
+class StageSettings(Struct, frozen=True, kw_only=True, dict=True):
+    """What a stage looks for. reasoning: the patterns that also count in a reasoning channel, whose text is kept."""
 
     offers: Offers
     patterns: tuple[TextPattern, ...]
     reasoning: tuple[TextPattern, ...] = ()
     policy: TailPolicy = _DEFAULT_POLICY
-    openers: Openers | None = None
+
+    @cached_property
+    def openers(self) -> Openers:
+        return openers_of(self.patterns, self.offers)
 
 
 def stage_for(  # noqa: PLR0913 -- a request, and what is known of its upstream and of its answer
@@ -255,16 +253,19 @@ def stage_for(  # noqa: PLR0913 -- a request, and what is known of its upstream 
     """
     choice = request.tool_choice
     tools = request.tools
-    if choice is not None and choice.mode == "none":
-        return None
-    if choice is not None and choice.mode == "allowed":
-        allowed = {(ref.name, ref.namespace) for ref in choice.allowed}
-        tools = tuple(tool for tool in tools if (tool.name, tool.namespace) in allowed)
+    if choice is not None:
+        if choice.mode == "none":
+            return None
+        if choice.mode == "allowed":
+            allowed = {(ref.name, ref.namespace) for ref in choice.allowed}
+            tools = tuple(tool for tool in tools if (tool.name, tool.namespace) in allowed)
     wanted = formats if isinstance(formats, str) else tuple(formats)
     name = model or request.model
     key = ("textcalls", wanted, name, policy, leaks, PATTERNS.changes)
     settings = made_of(tools, key, lambda: _settings_for(tools, wanted, name, policy, leaks=leaks))
-    return None if settings is None else TextCallStage(settings, seed, holds_calls=holds_calls)
+    if settings is None:
+        return None
+    return TextCallStage(settings, seed, PendingCalls() if holds_calls else None)
 
 
 def _settings_for(
@@ -280,44 +281,50 @@ def _settings_for(
         return None
     chosen = patterns_for(formats, model, leaks=leaks)
     return StageSettings(
-        offers=offers,
-        patterns=chosen.patterns,
-        reasoning=chosen.reasoning,
-        policy=policy,
-        openers=openers_of(chosen.patterns, offers),
+        offers=offers, patterns=chosen.patterns, reasoning=chosen.reasoning, policy=policy
     )
 
 
-class TextCallStage:
-    """Finds the calls in the text of one answer."""
+class TextCallStage(Struct, eq=False):
+    """Finds the calls in the text of one answer.
 
-    def __init__(
-        self, settings: StageSettings, seed: str = "", *, holds_calls: bool = False
-    ) -> None:
-        """`seed`: the calls found in this answer get ids made from it. `holds_calls`: see `stage_for`."""
-        self._settings = settings
-        self._seed = seed
-        self._numbers = count()
-        self._choices: dict[int, ScannedChoice] = {}
-        self._choice_of: dict[int, int] = {}  # the choice of each of the upstream's parts
-        self._texts: dict[int, ScannedText] = {}
-        self._thoughts: dict[int, ScannedText] = {}
-        self._renumbered: dict[int, int] = {}
-        self._open: set[int] = set()  # parts that are not scanned and have not ended
-        # Structured calls that may repeat one from the text: the calls to compare with, and their events so far.
-        self._held_calls: dict[int, tuple[list[Call], list[Event]]] = {}
-        self._pending = PendingCalls() if holds_calls else None
-        self._openers = settings.openers or openers_of(settings.patterns, settings.offers)
-        self.begins_in = self._openers.begins_in
-        self.begins = self._openers.begins
-        self.problems: list[Problem] = []
-        self.has_changed = False  # the emitted events differ from those that came
-        self.is_thinking = bool(settings.reasoning)  # reasoning is scanned too
+    seed: the calls found in this answer get ids made from it. pending: holds these calls; None: they are emitted at once.
+    """
+
+    settings: StageSettings
+    seed: str = ""
+    pending: PendingCalls | None = None
+    has_changed: bool = False  # the emitted events differ from those that came
+    problems: list[Problem] = []
+    _numbers: Iterator[int] = field(default_factory=count)
+    _choices: dict[int, ScannedChoice] = {}
+    _choice_of: dict[int, int] = {}  # the choice of each of the upstream's parts
+    _texts: dict[int, ScannedText] = {}
+    _thoughts: dict[int, ScannedText] = {}
+    _renumbered: dict[int, int] = {}
+    _open: set[int] = set()  # parts that are not scanned and have not ended
+    # Structured calls that may repeat one from the text: the calls to compare with, and their events so far.
+    _held_calls: dict[int, tuple[list[Call], list[Event]]] = {}
+
+    @property
+    def is_thinking(self) -> bool:
+        """Whether reasoning is scanned too."""
+        return bool(self.settings.reasoning)
+
+    @property
+    def begins_in(self) -> Callable[[str], object]:
+        """See `dialects.staging.Stage`."""
+        return self.settings.openers.begins_in
+
+    @property
+    def begins(self) -> Mapping[str, bool]:
+        """See `dialects.staging.Stage`."""
+        return self.settings.openers.begins
 
     @property
     def calls(self) -> int:
         """How many calls that came as text were emitted, or are held to be emitted."""
-        repeated = 0 if self._pending is None else self._pending.repeated
+        repeated = 0 if self.pending is None else self.pending.repeated
         return sum(choice.tail.passed for choice in self._choices.values()) - repeated
 
     @property
@@ -335,7 +342,7 @@ class TextCallStage:
     @property
     def has_held_calls(self) -> bool:
         """Whether complete calls from the text wait for the end of their choice."""
-        return self._pending is not None and self._pending.has_calls
+        return self.pending is not None and self.pending.has_calls
 
     @property
     def is_holding(self) -> bool:
@@ -377,7 +384,7 @@ class TextCallStage:
     def number_of(self, part: int) -> int | None:
         """Return the number under which a part is emitted, while nothing has changed; None if it is not emitted yet."""
         number = self._own_number(part)
-        return number if self._pending is None or number is None else self._pending.number(number)
+        return number if self.pending is None or number is None else self.pending.number(number)
 
     def _own_number(self, part: int) -> int | None:
         text = self._texts.get(part)
@@ -391,10 +398,10 @@ class TextCallStage:
             is_open = text is not None and text.is_calm and text.writer.text_part == event.part
             if text is not None and is_open and self.begins_in(event.text) is None:
                 text.late.append(event.text)
-                return (event,) if self._pending is None else self._pending.pass_on((event,))
+                return (event,) if self.pending is None else self.pending.pass_on((event,))
         events = self._feed_held_call(event) if self._held_calls else None
         events = self._feed(event) if events is None else events
-        return events if self._pending is None else self._pending.pass_on(events)
+        return events if self.pending is None else self.pending.pass_on(events)
 
     def _feed(self, event: Event) -> tuple[Event, ...]:
         match event:
@@ -431,7 +438,7 @@ class TextCallStage:
 
     def release_calls(self) -> tuple[Event, ...]:
         """Return the calls that are held: for a caller that takes nothing more of the answer."""
-        return () if self._pending is None else self._pending.release()
+        return () if self.pending is None else self.pending.release()
 
     def finish_now(self) -> tuple[Event, ...]:
         """End the answer here, as the upstream would: for a caller that stops the upstream because `is_done`."""
@@ -443,13 +450,13 @@ class TextCallStage:
                     text.is_plain = False
                 events += self._finish(Finished("stop", number, inferred=True))
         events.append(Completed())
-        return tuple(events) if self._pending is None else self._pending.pass_on(events)
+        return tuple(events) if self.pending is None else self.pending.pass_on(events)
 
     def _choice(self, number: int) -> ScannedChoice:
         choice = self._choices.get(number)
         if choice is None:
-            seed = f"{self._seed}#{number}.text"
-            choice = ScannedChoice(Tail(self._settings.policy), CallIds(seed))
+            seed = f"{self.seed}#{number}.text"
+            choice = ScannedChoice(Tail(self.settings.policy), CallIds(seed))
             self._choices[number] = choice
         return choice
 
@@ -473,13 +480,13 @@ class TextCallStage:
                 self._held_calls[event.part] = (choice.written, [event])
                 return tuple(events)
         if isinstance(header, Text) and not choice.is_closed:
-            text = self._text(event, choice, self._openers)
+            text = self._text(event, choice, self.settings.openers)
             text.writer.header = header
             self._texts[event.part] = text
             choice.texts.append(text)
             return tuple(events)
-        if isinstance(header, Reasoning) and self._settings.reasoning and not choice.is_closed:
-            openers = openers_of(self._settings.reasoning, self._settings.offers)
+        if isinstance(header, Reasoning) and self.settings.reasoning and not choice.is_closed:
+            openers = openers_of(self.settings.reasoning, self.settings.offers)
             self._thoughts[event.part] = self._text(event, choice, openers)
         events.append(self._announce(event))
         return tuple(events)
@@ -509,7 +516,7 @@ class TextCallStage:
         if call.status != "completed" or repeated is None:
             return tuple(chain.from_iterable(map(self._replay, events)))
         written.remove(repeated)
-        if self._pending is not None and self._pending.drop(repeated.call_id):
+        if self.pending is not None and self.pending.drop(repeated.call_id):
             self._note_repetition(call)
             return tuple(chain.from_iterable(map(self._replay, events)))
         self._open.discard(event.part)
@@ -525,7 +532,7 @@ class TextCallStage:
 
     def _text(self, event: PartStarted, choice: ScannedChoice, openers: Openers) -> ScannedText:
         writer = FindingWriter(
-            self._numbers.__next__, self._settings.offers, choice.identify, choice=event.choice
+            self._numbers.__next__, self.settings.offers, choice.identify, choice=event.choice
         )
         return ScannedText(event.part, choice, Finder(openers, writer.offers), writer)
 
@@ -569,8 +576,8 @@ class TextCallStage:
         if text.writer.calls != before:
             text.choice.calls += text.writer.calls - before
             text.choice.written += _calls_in(events)
-        if self._pending is not None:
-            self._pending.note(events)
+        if self.pending is not None:
+            self.pending.note(events)
         if text.writer.problems:
             self.problems += text.writer.problems
             text.writer.problems.clear()
@@ -636,7 +643,7 @@ class TextCallStage:
         text.catch_up()
         held = text.finder.held
         mark = held.strip()
-        if not mark or not self._openers.is_mark(mark):
+        if not mark or not self.settings.openers.is_mark(mark):
             return []
         found = text.finder.stop()
         if found and found[-1] == TextFound(held):

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct, field
 
-from dragoman.core.fields import as_int
+from dragoman.core.fields import as_int, expect_instance
 from dragoman.core.ids import Minter
 from dragoman.dialects.codec import DecodeContext
 from dragoman.errors import ConfigError
@@ -47,15 +47,16 @@ class _Choice(Struct):
 class ToolCallAggregator:
     """One turn's tool calls, per choice.
 
-    >>> aggregator = ToolCallAggregator()
-    >>> for piece in ('{"city":', '"Oslo"}'):
-    ...     call = {"index": 0, "id": "call_1", "function": {"name": "weather", "arguments": piece}}
-    ...     result = aggregator.ingest_delta({"choices": [{"index": 0, "delta": {"tool_calls": [call]}}]})
-    >>> [(call.name, call.arguments, call.reason) for call in aggregator.snapshot()]
-    [('weather', '{"city":"Oslo"}', 'not_closed')]
-    >>> result = aggregator.ingest_delta({"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]})
-    >>> aggregator.snapshot()[0].executable
-    True
+    Examples:
+        >>> aggregator = ToolCallAggregator()
+        >>> for piece in ('{"city":', '"Oslo"}'):
+        ...     call = {"index": 0, "id": "call_1", "function": {"name": "weather", "arguments": piece}}
+        ...     result = aggregator.ingest_delta({"choices": [{"index": 0, "delta": {"tool_calls": [call]}}]})
+        >>> [(call.name, call.arguments, call.reason) for call in aggregator.snapshot()]
+        [('weather', '{"city":"Oslo"}', 'not_closed')]
+        >>> result = aggregator.ingest_delta({"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]})
+        >>> aggregator.snapshot()[0].executable
+        True
 
     context: facts about the request: its tools supply names that the payloads lack, `seed` makes minted ids differ from
         those of other aggregators, `choices=1` merges an answer that a server spreads over several choices.
@@ -65,6 +66,7 @@ class ToolCallAggregator:
     def __init__(
         self, context: DecodeContext = _NO_CONTEXT, *, text_patterns: PatternRegistry | None = None
     ) -> None:
+        expect_instance(context, DecodeContext)
         self._seed = context.seed
         self._tools = context.tools or None
         self._reader = PayloadReader(context)

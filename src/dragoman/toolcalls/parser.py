@@ -173,15 +173,16 @@ class _OpenPart(Struct):
 class ToolCallParser:
     """Returns calls as a stream completes them. `feed` takes bytes of SSE cut anywhere, payloads, or events.
 
-    >>> parser = ToolCallParser()
-    >>> parser.feed({"type": "content_block_start", "index": 0,
-    ...              "content_block": {"type": "tool_use", "id": "toolu_1", "name": "weather", "input": {}}})
-    ()
-    >>> parser.feed({"type": "content_block_delta", "index": 0,
-    ...              "delta": {"type": "input_json_delta", "partial_json": '{"city":"Oslo"}'}})
-    ()
-    >>> [call.parameters for call in parser.feed({"type": "content_block_stop", "index": 0})]
-    [{'city': 'Oslo'}]
+    Examples:
+        >>> parser = ToolCallParser()
+        >>> parser.feed({"type": "content_block_start", "index": 0,
+        ...              "content_block": {"type": "tool_use", "id": "toolu_1", "name": "weather", "input": {}}})
+        ()
+        >>> parser.feed({"type": "content_block_delta", "index": 0,
+        ...              "delta": {"type": "input_json_delta", "partial_json": '{"city":"Oslo"}'}})
+        ()
+        >>> [call.parameters for call in parser.feed({"type": "content_block_stop", "index": 0})]
+        [{'city': 'Oslo'}]
 
     clock: stamps calls when they are returned; without a clock they have no timestamp.
     context: facts about the request; its tools supply names that the payloads lack.
@@ -368,9 +369,10 @@ def parse_tool_calls(
 ) -> ParsedToolCalls:
     """All calls of an answer, and its text.
 
-    >>> body = b'{"type":"message","content":[{"type":"tool_use","id":"toolu_1","name":"weather","input":{"city":"Oslo"}}]}'
-    >>> [(call.name, call.parameters) for call in parse_tool_calls(body).calls]
-    [('weather', {'city': 'Oslo'})]
+    Examples:
+        >>> body = b'{"type":"message","content":[{"type":"tool_use","id":"toolu_1","name":"weather","input":{"city":"Oslo"}}]}'
+        >>> [(call.name, call.parameters) for call in parse_tool_calls(body).calls]
+        [('weather', {'city': 'Oslo'})]
 
     source: a body (bytes, text, mapping or an SDK's object), a recorded SSE stream, or an iterable of events or of
         payloads of a stream.

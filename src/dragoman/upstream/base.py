@@ -55,7 +55,7 @@ Take = Callable[[list[bytes]], bool]
 """Takes the pieces of one read of an answer. False: it wants no more for now. It must not raise."""
 
 
-class Reply(ABC):
+class UpstreamReply(ABC):
     """An upstream's answer while it arrives. The receiver closes it, however the exchange ends.
 
     Header names are in lower case.
@@ -118,7 +118,7 @@ class Upstream(Protocol):
         """The address that such a request is sent to, for the operator's log; empty if there is none."""
         ...
 
-    def send(self, request: UpstreamRequest) -> Coroutine[object, object, Reply]:
+    def send(self, request: UpstreamRequest) -> Coroutine[object, object, UpstreamReply]:
         """Send a request; return the reply, whatever its status, as soon as status and headers are known.
 
         Raises:

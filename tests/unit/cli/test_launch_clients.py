@@ -10,8 +10,8 @@ import pytest
 from dragoman.cli.launch.clients import (
     DEFAULT_WINDOW,
     ClientPlan,
-    Connection,
-    Surroundings,
+    LaunchEnvironment,
+    LaunchGateway,
     codex_catalog,
     environment_of,
     plan_claude,
@@ -36,12 +36,14 @@ CODE_MODE = {**PLAIN, "slug": "gpt-6", "use_responses_lite": True, "tool_mode": 
 OWN = json.dumps({"models": [CODE_MODE, PLAIN]}).encode()
 
 
-def connection(*models: OfferedModel) -> Connection:
-    return Connection(url="http://127.0.0.1:4000", key=KEY, models=models or (OfferedModel("m"),))
+def connection(*models: OfferedModel) -> LaunchGateway:
+    return LaunchGateway(
+        url="http://127.0.0.1:4000", key=KEY, models=models or (OfferedModel("m"),)
+    )
 
 
-def place(**fields: Any) -> Surroundings:
-    return Surroundings(environ=fields.pop("environ", {}), folder=FOLDER, **fields)
+def place(**fields: Any) -> LaunchEnvironment:
+    return LaunchEnvironment(environ=fields.pop("environ", {}), folder=FOLDER, **fields)
 
 
 def catalog(*models: OfferedModel) -> list[dict[str, Any]]:

@@ -48,9 +48,11 @@ CALL = Call(call_id="call_1", name="read", input='{"path": "README.md", "limit":
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\u202e\x9b31m"
 
 
-def show(*events: EngineEvent, is_live: bool = False, is_quiet: bool = False) -> str:
+def show(
+    *events: EngineEvent, is_live: bool = False, is_quiet: bool = False, has_colours: bool = False
+) -> str:
     stream = io.StringIO()
-    screen = LiveScreen(stream, is_live=is_live, has_colours=False, clock=lambda: 0.0)
+    screen = LiveScreen(stream, is_live=is_live, has_colours=has_colours, clock=lambda: 0.0)
     display = Display(screen, is_quiet=is_quiet, clock=lambda: 0.0)
 
     async def observe() -> None:
@@ -76,6 +78,31 @@ def settled(text: str, how: Settlement = "done", call: Call = CALL) -> CallSettl
 def ended(reason: RunEnd = "answered", error: ErrorInfo | None = None) -> RunEnded:
     total = Usage(input=1234, output=56, cached=800)
     return RunEnded(reason=reason, turns=(), total=total, turn_count=2, error=error)
+
+
+def test_markdown_is_rendered_where_a_person_sees_styles_and_raw_elsewhere() -> None:
+    deltas = [TextDelta(0, text) for text in ("# T\n- **bo", "ld**", " and *open")]
+    events: list[EngineEvent] = [TurnStarted(1), *spoke(*deltas), ended()]
+    styled = show(*events, is_live=True, has_colours=True)
+    assert "\x1b[1;36mT\x1b[0m\n• \x1b[1mbold\x1b[0m and *open\n" in styled
+    for is_live, has_colours in ((False, True), (False, False), (True, False)):
+        raw = show(*events, is_live=is_live, has_colours=has_colours)
+        assert "# T\n- **bold** and *open" in raw
+
+
+def test_markdown_with_escape_codes_in_it_still_controls_nothing() -> None:
+    text = f"**{HOSTILE}** `{HOSTILE}` [{HOSTILE}](https://{HOSTILE})"
+    shown = show(
+        TurnStarted(1),
+        *spoke(TextDelta(0, text)),
+        ended(),
+        is_live=True,
+        has_colours=True,
+    )
+    assert "\x1b]0" not in shown
+    assert "\x1b[2J" not in shown
+    assert "\u202e" not in shown
+    assert "\x9b" not in shown
 
 
 def test_words_calls_and_counts_are_lines_where_there_is_no_terminal() -> None:

@@ -93,6 +93,17 @@ def test_long_text_beside_rows_is_wrapped_and_nothing_of_it_is_lost() -> None:
     assert screen.text.replace("\n", "") == words
 
 
+def test_styled_text_beside_rows_is_wrapped_by_what_is_seen() -> None:
+    screen = Screen(has_colours=True)
+    screen.live.set_row("1", "read README.md")
+    for _ in range(30):
+        screen.live.say((Span("bold", "strong"), Span(" and ")))
+    screen.live.drop_row("1")
+    lines = screen.text.split("\n")
+    assert "".join(lines).replace(" ", "") == "boldand" * 30
+    assert len(lines) == -(-len("bold and " * 30) // (WIDTH - 1))
+
+
 def test_long_row_is_cut_to_one_row_of_the_terminal() -> None:
     screen = Screen()
     screen.live.set_row("1", "write " + "x" * 200)

@@ -17,8 +17,8 @@ from msgspec import structs
 from dragoman.cli.run.keyboard import TypedLines
 from dragoman.cli.run.live_screen import LiveScreen
 from dragoman.cli.run.person import Person, approval_from, question_of
-from dragoman.engine.approval import Approval, Rule, Subject
-from dragoman.engine.builtin.gate import Consent, Refused
+from dragoman.engine.approval import Approval, FileChange, Rule, Subject
+from dragoman.engine.builtin.gate import Consent, GateRefusal
 from dragoman.inspection.terminal_text import cells, exact
 from dragoman.model.parts import Call
 
@@ -140,7 +140,7 @@ def test_what_was_typed_before_the_question_is_no_answer_to_it() -> None:
             keys.type("n\n")
             await keys.until("no reason): ")
             keys.type("too early\n")
-            assert await asked == Refused("too early")
+            assert await asked == GateRefusal("too early")
 
     asyncio.run(ask())
 
@@ -159,6 +159,34 @@ def test_question_shows_all_that_would_be_done_and_nothing_raw() -> None:
         "    timeout: 5",
         "    escapes stand for 1 × escape",
     ]
+
+
+def test_a_line_end_after_the_last_line_is_no_line_more() -> None:
+    source = '{"path": "a.txt", "content": "some text\\n"}'
+    assert shown(approval(source))[1:] == [
+        "    path: a.txt",
+        "    content: 1 line, 10 characters, newline at the end",
+        "    | some text",
+    ]
+    assert shown(approval('{"content": "\\n"}'))[1:] == [
+        "    content: 1 line, 1 character, newline at the end",
+        "    | ",
+    ]
+
+
+def test_a_diff_has_no_line_after_the_last_but_shows_a_newline_that_is_lost() -> None:
+    def diff(before: str, after: str) -> list[str]:
+        change = FileChange("a.py", before, after)
+        return shown(structs.replace(approval("{}"), changes=(change,)))[1:]
+
+    assert diff("one\ntwo\n", "one\n2\n") == [
+        "    a.py",
+        "    @@ -1,2 +1,2 @@",
+        "      one",
+        "    - two",
+        "    + 2",
+    ]
+    assert diff("one\n", "one")[-2:] == ["      one", "    - "]
 
 
 def test_question_of_many_lines_is_not_cut_and_says_which_rule_asks() -> None:
@@ -251,6 +279,8 @@ def test_whole_text_is_in_the_question(text: str, width: int) -> None:
         else:
             assert line.startswith("      ")
             rebuilt[-1] += line[6:]
+    if body[0].endswith(", newline at the end"):
+        rebuilt.append("")
     assert rebuilt == expected
     assert all(cells(line) <= max(width, 26) for line in body[1:])
 

@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 
 from dragoman._json import Raw
-from dragoman.cli.run.sessions import MAX_KEPT, Session, Sessions, is_session_id, new_session
+from dragoman.cli.run.sessions import MAX_KEPT, Sessions, StoredSession, is_session_id, new_session
 from dragoman.errors import ConfigError
 from dragoman.model.outcome import Usage
 from dragoman.model.parts import Breakpoint, Call, Opaque, Reasoning, Result, Seal, Text
@@ -37,7 +37,7 @@ def sessions_in(folder: Path) -> Sessions:
     return Sessions({"XDG_STATE_HOME": str(folder)})
 
 
-def session(root: Path, title: str = "") -> Session:
+def session(root: Path, title: str = "") -> StoredSession:
     made = new_session(root, "some-model", 1000.0)
     return structs.replace(made, title=title, turns=TURNS, usage=Usage(input=3))
 
@@ -71,7 +71,7 @@ def test_folders_have_conversations_of_their_own(tmp_path: Path) -> None:
     kept.save(one)
     kept.save(other)
     assert kept.latest(here).id == one.id
-    assert [each.id for each in kept.all_of(there) if isinstance(each, Session)] == [other.id]
+    assert [each.id for each in kept.all_of(there) if isinstance(each, StoredSession)] == [other.id]
 
 
 def test_last_one_saved_is_the_latest(tmp_path: Path) -> None:

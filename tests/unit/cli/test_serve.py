@@ -1,11 +1,15 @@
 """What the gateway says when it starts."""
 
+import sysconfig
+from pathlib import Path
+
 import pytest
 from msgspec import structs
 
 from dragoman.cli.serve import start_message
 from dragoman.config.check import complete
 from dragoman.config.settings import (
+    InspectSettings,
     Route,
     ServerSettings,
     Settings,
@@ -98,12 +102,34 @@ def test_the_real_address_replaces_the_configured_one() -> None:
     assert "http://127.0.0.1:0" not in "\n".join(lines)
 
 
+def test_the_page_of_the_inspector_is_shown_unless_it_is_off() -> None:
+    page = "http://127.0.0.1:8787/  (the requests and their calls, in a browser)"
+    assert page in "\n".join(shown(complete(Settings())))
+    settings = complete(Settings(inspect=InspectSettings(capture="off")))
+    assert page not in "\n".join(shown(settings))
+
+
 def test_metrics_that_are_off_are_not_shown() -> None:
     settings = complete(Settings(server=ServerSettings(metrics=False)))
     assert "/metrics" not in "\n".join(shown(settings))
 
 
-def test_many_routes_are_cut() -> None:
+def test_commands_are_shown_as_they_can_be_typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripts = Path(sysconfig.get_path("scripts"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.chdir(scripts.parents[1])
+    beside = scripts.relative_to(scripts.parents[1])
+    assert f"{beside}/dragoman connect codex|" in "\n".join(shown(complete(Settings())))
+    monkeypatch.chdir(tmp_path)
+    assert f" {scripts}/dragoman connect codex|" in "\n".join(shown(complete(Settings())))
+    monkeypatch.setenv("PATH", str(scripts))
+    assert " dragoman connect codex|" in "\n".join(shown(complete(Settings())))
+
+
+def test_many_routes_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", sysconfig.get_path("scripts"))
     routes = tuple(Route(model=f"m{number}", upstream="local") for number in range(100))
     lines = shown(structs.replace(SETTINGS, routes=routes))
     assert sum(" -> " in line for line in lines) == 11

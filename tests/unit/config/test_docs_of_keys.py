@@ -18,9 +18,12 @@ from dragoman.config.read import load_settings
 from dragoman.config.settings import (
     DumpSettings,
     HostedSettings,
+    InspectSettings,
+    KeySettings,
     LogSettings,
     McpServerSettings,
     ModelLimits,
+    PriceSettings,
     RetrySettings,
     Route,
     ServerSettings,
@@ -39,6 +42,7 @@ SECTIONS: dict[str, type[Struct]] = {
     "## Server": ServerSettings,
     "## Log": LogSettings,
     "## Dump": DumpSettings,
+    "## Inspect": InspectSettings,
     "## Chat": ChatSettings,
     "## Retries": RetrySettings,
     "## Store": StoreSettings,
@@ -47,6 +51,8 @@ SECTIONS: dict[str, type[Struct]] = {
     "## Routes": Route,
     "## MCP servers": McpServerSettings,
     "## Hosted tools": HostedSettings,
+    "## Keys": KeySettings,
+    "## Prices": PriceSettings,
 }
 
 
@@ -115,7 +121,7 @@ def test_every_flag_is_described() -> None:
     add_serving_options(parser)
     section = PAGE.partition("\n## Flags\n")[2].partition("\n## ")[0]
     flags = re.findall(r"--[a-z-]+", parser.format_help())
-    assert len(set(flags)) == 8
+    assert len(set(flags)) == 10
     assert all(f"`{flag}" in section for flag in flags)
 
 

@@ -158,7 +158,10 @@ def test_a_huge_file_is_refused() -> None:
         ("[sever]", "sever: unknown key; did you mean `server`?"),
         (
             "[zzz]",
-            "zzz: unknown key; known here: server, log, chat, dump, retry, store, upstreams, routes, mcp, hosted",
+            (
+                "zzz: unknown key; known here: server, log, chat, dump, inspect, retry, store, upstreams, routes, mcp, hosted, "
+                "keys, prices"
+            ),
         ),
         (
             '[upstreams.a]\nkind = "chat"\nbaseUrl = "x"',
@@ -252,8 +255,9 @@ upstream = "c"
         ["dragoman.toml:2", "server.workers"],
         ["dragoman.toml:7", "upstreams.a.base_url"],
         ["dragoman.toml:8", "upstreams.a.api_key"],
+        ["dragoman.toml:14", "routes[0].upstream"],
     ]
-    assert 'write api_key_env = "OPENAI_API_KEY"' in lines[-1]
+    assert 'write api_key_env = "OPENAI_API_KEY"' in lines[-2]
 
 
 def test_a_problem_of_a_variable_or_flag_has_no_line_of_the_file() -> None:
@@ -446,9 +450,8 @@ def test_several_upstreams_in_a_file_need_routes() -> None:
 
 def test_the_short_form_is_the_only_upstream() -> None:
     write(FULL)
-    settings = load_settings(
-        None, {**KEYS}, Flags(upstream="messages=http://127.0.0.1:8000/anthropic")
-    )
+    flags = Flags(upstream="messages=http://127.0.0.1:8000/anthropic")
+    settings = load_settings("dragoman.toml", KEYS, flags)
     assert settings.upstreams == {
         "messages": UpstreamSettings(kind="messages", base_url="http://127.0.0.1:8000/anthropic")
     }
@@ -513,6 +516,13 @@ def test_an_upstream_over_websockets_always_streams(tmp_path: Path) -> None:
         file.write_text(text + word, encoding="utf-8")
         upstream = load_settings(file, {}).upstreams["it"]
         assert upstream.websocket is upstream.always_stream is (word == "true")
+
+
+@pytest.mark.parametrize("other", ["websocket", "always_stream"])
+def test_an_upstream_cannot_stream_always_and_never(other: str) -> None:
+    text = '[upstreams.it]\nkind = "responses"\nbase_url = "http://127.0.0.1:1/v1"\n'
+    found = complaint(f"{text}never_stream = true\n{other} = true\n")
+    assert "upstreams.it.never_stream: contradicts always_stream" in found
 
 
 # --- the ChatGPT Codex backend and the dump ---------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from msgspec import Struct
 from dragoman.config.read import Flags, load_settings
 from dragoman.config.settings import (
     DumpSettings,
+    InspectSettings,
     McpServerSettings,
     ServerSettings,
     Settings,
@@ -118,7 +119,16 @@ NEEDS_TRUST = [
         '[server]\ncors_origins = ["https://elsewhere.example"]\n',
         "server.cors_origins: let web pages of https://elsewhere.example use the gateway",
     ),
+    (
+        '[server]\napi_keys = ["known-to-the-author"]\n',
+        "server.api_keys: let in everyone who knows the keys in this file",
+    ),
+    (
+        f'[keys.guest]\ndigest = "sha256:{"0" * 64}"\n',
+        "keys: let in everyone who has the keys guest",
+    ),
     ('[dump]\npath = "x.jsonl"\n', "dump.path: write what upstreams send into x.jsonl"),
+    ('[inspect]\nrecord = "r"\n', "inspect.record: write all requests and answers into r"),
     ('[store]\nurl = "sqlite:x.db"\n', "store.url: keep conversations in sqlite:x.db"),
     (
         '[store]\nurl = "postgresql://me:pw@db.example/x?password=y"\n',
@@ -180,9 +190,10 @@ def test_what_the_person_says_takes_the_place_of_what_the_file_says(
         folder,
         '[server]\nhost = "0.0.0.0"\napi_keys = ["a-key-of-this-test"]\n[store]\nurl = "sqlite:x.db"\n',
     )
-    load_settings(None, {**environ, "DRAGOMAN_STORE_URL": "memory:"}, Flags(host="127.0.0.1"))
+    own = {"DRAGOMAN_STORE_URL": "memory:", "DRAGOMAN_API_KEYS": "a-key-of-this-person"}
+    load_settings(None, {**environ, **own}, Flags(host="127.0.0.1"))
     with pytest.raises(ConfigError, match=r"server\.host"):
-        load_settings(None, {**environ, "DRAGOMAN_STORE_URL": "memory:"})
+        load_settings(None, {**environ, **own})
     # Not the other way round: what the person chose is no claim of the file.
     write(folder, "[server]\nport = 9000\n")
     load_settings(
@@ -286,35 +297,40 @@ def test_a_record_that_cannot_be_written_is_said(folder: Path, tmp_path: Path) -
 
 # What a found file may say unasked. A key that is new is put here, or into `trust.py`: somebody has to decide.
 HARMLESS: dict[type[Struct], set[str]] = {
-    Settings: {"log", "chat", "retry", "routes", "hosted"},
+    Settings: {"log", "chat", "retry", "routes", "hosted", "prices"},
     ServerSettings: {
-        *("port", "workers", "api_keys", "max_body_bytes", "max_header_bytes", "max_tools", "max_depth"),
+        *("port", "workers", "max_body_bytes", "max_header_bytes", "max_tools", "max_depth"),
         *("max_values", "max_streams", "head_timeout", "body_timeout", "idle_timeout", "send_timeout"),
-        *("keep_alive_interval", "shutdown_grace", "metrics", "responses_profile"),
-        *("websocket", "websocket_max_age", "max_background", "background_max_seconds"),
+        *("keep_alive_interval", "shutdown_grace", "metrics", "responses_profile", "limits_without_store"),
+        *("websocket", "websocket_max_age", "websocket_memory", "max_background", "background_max_seconds"),
     },
     DumpSettings: {"max_bytes", "files"},
+    InspectSettings: {
+        *("capture", "max_bytes", "max_exchange_bytes", "api_keys", "receipts", "record_max_bytes"),
+    },
     StoreSettings: {"policy", "ttl", "max_bytes", "max_record_bytes", "pool_size", "lease"},
     UpstreamSettings: {
         *("kind", "also", "api_key", "children", "held_ttl", "held_max", "headers", "query"),
         "limits_interval",
         *("connect_timeout", "first_byte_timeout", "idle_timeout", "max_connections", "always_stream"),
-        "websocket",
+        *("never_stream", "websocket", "drop_fields"),
         *("passthrough", "name_fallback", "anthropic_version", "text_calls", "prompted_tools"),
         *("output_mode", "compaction", "count_tokens", "keeps_responses", "limits", "models", "losses"),
-        *("cache", "cache_ttl"),
+        *("cache", "cache_ttl", "match", "speed", "ignore"),
     },
     McpServerSettings: {
         *("name", "allow", "deny", "start_timeout", "call_timeout", "restart", "headers"),
     },
 }  # fmt: skip
 JUDGED: dict[type[Struct], set[str]] = {
-    Settings: {"server", "dump", "store", "upstreams", "mcp"},
-    ServerSettings: {"host", "cors_origins", "allowed_hosts"},
+    Settings: {"server", "dump", "inspect", "store", "upstreams", "mcp", "keys"},
+    ServerSettings: {"host", "cors_origins", "allowed_hosts", "api_keys"},
     DumpSettings: {"path"},
+    InspectSettings: {"record"},
     StoreSettings: {"url"},
     UpstreamSettings: {
         *("base_url", "api_key_env", "auth_file", "command", "env", "codex_home", "ca_file", "proxy"),
+        "recordings",
     },
     McpServerSettings: {"command", "env", "env_from", "cwd", "url", "headers_from", "oauth"},
 }  # fmt: skip

@@ -44,15 +44,27 @@ def test_every_name_is_valid_distinct_and_found_again(
     offered: list[tuple[str | None, str]], used: list[tuple[str | None, str]]
 ) -> None:
     names = NameMap.build(tools_of(offered), used)
-    pairs = set(offered) | set(used)
+    pairs = set(offered)
     wires = {pair: names.wire(pair[1], pair[0]) for pair in pairs}
     assert len(set(wires.values())) == len(pairs)
+    assert all(is_valid(names.wire(name, namespace)) for namespace, name in used)
     for (namespace, name), wire in wires.items():
         assert is_valid(wire)
         assert names.origin(wire) == ToolRef(name, "function", namespace)
         assert names.find(wire) == ToolRef(name, "function", namespace)
         if namespace is None and is_valid(name):
             assert wire == name
+
+
+@given(st.lists(PAIRS, max_size=10), st.lists(PAIRS, max_size=5))
+def test_no_tool_changes_the_name_of_a_call_whose_tool_nobody_declares(
+    offered: list[tuple[str | None, str]], used: list[tuple[str | None, str]]
+) -> None:
+    gone = [pair for pair in used if pair not in offered]
+    names = NameMap.build(tools_of(offered), gone)
+    for namespace, name in gone:
+        alone = NameMap.build((), [(namespace, name)])
+        assert names.wire(name, namespace) == alone.wire(name, namespace)
 
 
 @given(st.lists(PAIRS, max_size=10))

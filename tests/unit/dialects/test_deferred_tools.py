@@ -342,6 +342,44 @@ def test_a_system_message_is_folded_where_the_upstream_refuses_it() -> None:
         assert [repair.rule for repair in encoded.repairs] == ["system_as_user"]
 
 
+def test_a_chat_server_that_takes_one_system_message_gets_one() -> None:
+    messages = [
+        {"role": "system", "content": "first"},
+        {"role": "developer", "content": "second"},
+        {"role": "user", "content": "hello"},
+        {"role": "system", "content": "remember"},
+        {"role": "user", "content": "go on"},
+        {"role": "assistant", "content": "yes"},
+        {"role": "system", "content": "later"},
+    ]
+    body = json.dumps({"model": "m", "messages": messages}).encode()
+    request = codec("chat").decode_request(body)
+    target = replace(codec("chat").target, system_messages=False)
+    texts = [
+        {"type": "text", "text": text}
+        for text in ("hello", "<system-reminder>\nremember\n</system-reminder>", "go on")
+    ]
+    for encoded in (
+        codec("chat").encode_request(request, target, None),
+        relay_request(body, request, dialect="chat", target=target, model="m"),
+    ):
+        assert sent(encoded)["messages"] == [
+            {"role": "system", "content": "first\n\nsecond"},
+            {"role": "user", "content": texts},
+            {"role": "assistant", "content": "yes"},
+            {"role": "user", "content": "<system-reminder>\nlater\n</system-reminder>"},
+        ]
+        assert [repair.rule for repair in encoded.repairs] == ["system_as_user"] * 2
+
+
+def test_one_system_message_passes_unchanged_to_a_chat_server_that_takes_one() -> None:
+    messages = [{"role": "system", "content": "first"}, {"role": "user", "content": "hello"}]
+    body = json.dumps({"model": "m", "messages": messages}).encode()
+    request = codec("chat").decode_request(body)
+    target = replace(codec("chat").target, system_messages=False)
+    assert relay_request(body, request, dialect="chat", target=target, model="m").body is body
+
+
 LATE = {"name": "late", "description": "Later.", "input_schema": SCHEMA}
 ADDED = {"type": "tool_addition", "tool": {"type": "tool_definition", "definition": LATE}}
 REMOVED = {"type": "tool_removal", "tool": {"type": "tool_reference", "name": "late"}}
@@ -539,3 +577,31 @@ def test_a_responses_upstream_without_deferred_tools_gets_functions() -> None:
             *("message", "function_call", "function_call_output")
         ]
         assert "<functions>" in written["input"][2]["output"]
+
+
+def test_a_result_has_nothing_that_only_another_dialect_reads() -> None:
+    wild: Json = {"type": "search_result", "source": "s", "title": "t", "content": []}
+    request: Json = {
+        "model": "m",
+        "max_tokens": 99,
+        "messages": [
+            {"role": "user", "content": "q"},
+            {
+                "role": "assistant",
+                "content": [{"type": "tool_use", "id": "t", "name": "f", "input": {}}],
+            },
+            {
+                "role": "user",
+                "content": [
+                    {
+                        "type": "tool_result",
+                        "tool_use_id": "t",
+                        "content": [{"type": "text", "text": "found"}, wild],
+                    }
+                ],
+            },
+        ],
+    }
+    encoded = translate_request(json.dumps(request).encode(), "messages", "responses")
+    assert json.loads(encoded.body)["input"][2]["output"] == "found"
+    assert [(loss.code, loss.where) for loss in encoded.losses] == [("opaque_part", "turns[2]")]

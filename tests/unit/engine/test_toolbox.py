@@ -2,7 +2,7 @@
 
 import pytest
 
-from dragoman.engine.toolbox import CallRouter, LeftToCaller, Refused, RunHere, Toolbox, gather
+from dragoman.engine.toolbox import CallRouter, LeftToCaller, RefusedCall, RunHere, Toolbox, gather
 from dragoman.engine.tools import Declaration, Invocation, Offer, Output, Tool, text_output
 from dragoman.errors import ConfigError
 from dragoman.model.parts import Call, CallKind
@@ -126,7 +126,7 @@ def test_built_in_tool_may_be_called_as_a_function() -> None:
 def test_custom_call_goes_to_a_custom_tool_alone() -> None:
     route = router(tool("patch", "custom")).route(call("patch", arguments="*** x", kind="custom"))
     assert isinstance(route, RunHere)
-    assert router(tool("patch", "custom")).route(call("patch")) == Refused(
+    assert router(tool("patch", "custom")).route(call("patch")) == RefusedCall(
         "The tool 'patch' takes plain text as its input, but was called with the other form."
     )
 
@@ -147,7 +147,7 @@ def test_custom_call_goes_to_a_custom_tool_alone() -> None:
 )
 def test_wrong_call_is_refused(made: Call, words: str) -> None:
     route = router(tool("work")).route(made)
-    assert isinstance(route, Refused)
+    assert isinstance(route, RefusedCall)
     assert words in route.text
 
 
@@ -160,5 +160,5 @@ def test_calls_of_the_caller_s_tools_are_the_caller_s_whatever_their_input() -> 
     assert route(call("mine", namespace="app")) == LeftToCaller()
     assert route(call("app__mine", arguments="{")) == LeftToCaller()
     assert route(call("local_shell", kind="local_shell", status="incomplete")) == LeftToCaller()
-    assert isinstance(route(call("mine")), Refused)
+    assert isinstance(route(call("mine")), RefusedCall)
     assert isinstance(route(call("work")), RunHere)

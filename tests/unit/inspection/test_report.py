@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dragoman.dialects.shapes import DialectName
 from dragoman.dialects.stream_decoder import Step
 from dragoman.errors import GatewayError
-from dragoman.inspection.layout import to_json_dump
+from dragoman.inspection.layout import to_json_answers
 from dragoman.inspection.recording import recognise
 from dragoman.inspection.report import Report, examine, examine_dumped, examine_steps, open_dump
 from dragoman.model.events import Failed, PartEnded, PartStarted, Started
@@ -490,7 +490,9 @@ def test_what_is_no_dump_is_left_to_others(data: bytes) -> None:
 def test_findings_of_a_dump_are_one_object() -> None:
     answers = open_dump(joined(dumped_lines("chat", stream("chat", CALLS)))) or ()
     document: dict[str, Any] = json.loads(
-        to_json_dump([(answer, examine_dumped(answer)) for answer in answers])
+        to_json_answers(
+            [(answer.request_id, answer.upstream, examine_dumped(answer)) for answer in answers]
+        )
     )
     [answer] = document["answers"]
     assert (answer["request_id"], answer["upstream"], answer["dialect"]) == ("req_1", "up", "chat")

@@ -1,7 +1,10 @@
 """Who is served: the operator's keys, wherever a client puts them."""
 
+from hashlib import sha256
+
 import pytest
 
+from dragoman.config.settings import KeySettings
 from dragoman.core.failures import error_info, status_of
 from dragoman.server.access import Caller, KeyRing
 
@@ -126,3 +129,55 @@ def test_a_key_that_was_accepted_alone_still_leaves_room_for_the_providers() -> 
     both = keys.identify([*bearer(b"second-key"), (b"x-api-key", b"sk-provider")])
     assert both is not None
     assert both.key == "sk-provider"
+
+
+def named(**keys: str) -> dict[str, KeySettings]:
+    return {
+        name: KeySettings(
+            digest=f"sha256:{sha256(key.encode()).hexdigest()}", inspect=name == "boss"
+        )
+        for name, key in keys.items()
+    }
+
+
+def test_named_key_is_found_by_its_digest_and_stays_here() -> None:
+    ring = KeyRing((), named(team="the-key", boss="another"))
+    assert not ring.is_open
+    found = [ring.identify(bearer(b"the-key")) for _ in range(2)]  # compared, then remembered
+    team, boss = found[0], ring.identify(bearer(b"another"))
+    assert found[0] == found[1]
+    assert team is not None
+    assert (team.named, team.key, team.may_inspect, team.is_operator) == (
+        "team",
+        None,
+        False,
+        False,
+    )
+    assert boss is not None
+    assert (boss.named, boss.may_inspect, boss.is_operator) == ("boss", True, True)
+    assert boss.owner != team.owner
+
+
+def test_digest_of_a_named_key_is_no_key() -> None:
+    keys = named(team="the-key")
+    ring = KeyRing((), keys)
+    digest = keys["team"].digest
+    for shown in (digest, digest.removeprefix("sha256:"), digest.upper()):
+        assert ring.identify(bearer(shown.encode())) is None
+    assert ring.identify(bearer(bytes.fromhex(digest.removeprefix("sha256:")))) is None
+
+
+def test_named_key_may_come_beside_the_key_for_the_upstream() -> None:
+    ring = KeyRing((), named(team="the-key"))
+    caller = ring.identify([*bearer(b"sk-provider"), (b"x-api-key", b"the-key")])
+    assert caller is not None
+    assert (caller.named, caller.key) == ("team", "sk-provider")
+
+
+def test_key_of_the_server_has_no_name_and_inspects_only_if_it_may() -> None:
+    ring = KeyRing(("first-key", "second-key"), named(team="the-key"), ("second-key",))
+    found = [ring.identify(bearer(key)) for key in (b"first-key", b"second-key")]
+    assert [(each.named, each.may_inspect, each.is_operator) for each in found if each] == [
+        ("", False, True),
+        ("", True, True),
+    ]

@@ -4,11 +4,14 @@ import pytest
 
 from dragoman.dialects.responses import Create
 from dragoman.errors import RequestRefused
-from dragoman.model.request import Request
+from dragoman.model.parts import Text
+from dragoman.model.request import Request, Turn
 from dragoman.server.lanes import (
     MAX_LANES,
     MAX_RUNNING,
     MAX_WAITING,
+    PART_BYTES,
+    ConversationCache,
     LaneBusy,
     Lanes,
 )
@@ -16,10 +19,11 @@ from dragoman.store.records import Link, StoredHead
 
 
 def create(lane: str | None = None, previous: str | None = None, body: bytes = b"{}") -> Create:
-    return Create(body=body, size=len(body), lane=lane, previous=previous)
+    size = len(body)
+    return Create(body=body, size=size, input_size=size, lane=lane, previous=previous)
 
 
-def link(response_id: str, size: int = 0) -> Link:
+def link(response_id: str, size: int = 0, parts: int = 0) -> Link:
     head = StoredHead(
         id=response_id,
         owner="",
@@ -37,11 +41,17 @@ def link(response_id: str, size: int = 0) -> Link:
         is_settled=False,
         size=size,
     )
-    return Link(head, Request(model="m", turns=()), ())
+    turn = Turn(role="user", parts=(Text(text="x"),) * parts)
+    return Link(head, Request(model="m", turns=(turn,)), ())
 
 
-def lanes(max_bytes: int = 1000) -> Lanes:
-    return Lanes(max_bytes)
+def lanes(max_bytes: int = 1000, cache: ConversationCache | None = None) -> Lanes:
+    return Lanes(max_bytes, cache or ConversationCache(1_000_000))
+
+
+def recalled(made: Lanes, response_id: str) -> str | None:
+    found = made.recall(response_id)
+    return None if found is None else found.head.id
 
 
 def test_requests_of_one_lane_run_one_after_the_other() -> None:
@@ -109,8 +119,8 @@ def test_the_last_response_of_each_lane_is_remembered() -> None:
     made.remember(create("a"), link("resp_a"))
     made.remember(create(), link("resp_2"))
     assert made.recall("resp_1") is None
-    assert made.recall("resp_2") == link("resp_2")
-    assert made.recall("resp_a") == link("resp_a")
+    assert recalled(made, "resp_2") == "resp_2"
+    assert recalled(made, "resp_a") == "resp_a"
 
 
 def test_a_failed_continuation_forgets_what_it_continued() -> None:
@@ -138,10 +148,51 @@ def test_a_failed_request_that_continues_nothing_forgets_nothing() -> None:
 def test_a_conversation_that_grows_too_large_is_not_remembered() -> None:
     made = lanes(max_bytes=100)
     made.remember(create(body=b"x" * 30), link("resp_1", size=30))
-    assert made.recall("resp_1") is not None
-    made.remember(create(body=b"x" * 20, previous="resp_1"), link("resp_2", size=21))
+    first = made.recall("resp_1")
+    assert first is not None
+    assert first.head.size == 60
+    made.remember(create(body=b"x" * 20, previous="resp_1"), link("resp_2", size=60 + 21))
     assert made.recall("resp_1") is None
     assert made.recall("resp_2") is None
+
+
+def test_connections_share_what_may_be_remembered_and_the_oldest_is_forgotten() -> None:
+    cache = ConversationCache(100)
+    one, other = lanes(cache=cache), lanes(cache=cache)
+    one.remember(create(body=b"x" * 40), link("resp_1"))
+    other.remember(create(body=b"x" * 40), link("resp_2"))
+    assert recalled(one, "resp_1")  # used last
+    other.remember(create("a", body=b"x" * 20), link("resp_a"))
+    assert recalled(other, "resp_2")
+    one.remember(create("b", body=b"x"), link("resp_b"))
+    assert one.recall("resp_1") is None
+    assert recalled(other, "resp_2")
+    assert recalled(other, "resp_a")
+    assert recalled(one, "resp_b")
+
+
+def test_parts_without_text_count_too() -> None:
+    cache = ConversationCache(10 * PART_BYTES)
+    made = lanes(cache=cache)
+    made.remember(create("a"), link("resp_a", parts=6))
+    made.remember(create("b"), link("resp_b", parts=6))
+    assert made.recall("resp_a") is None
+    assert recalled(made, "resp_b")
+
+
+def test_connection_that_has_ended_takes_no_memory() -> None:
+    cache = ConversationCache(100)
+    for _ in range(3):
+        made = lanes(cache=cache)
+        made.remember(create(body=b"x" * 80), link("resp_1"))
+        made.end(create(previous="resp_1"), has_failed=True)
+        made.remember(create(body=b"x" * 80), link("resp_2"))
+        made.forget_all()
+    last = lanes(cache=cache)
+    last.remember(create("a", body=b"x" * 40), link("resp_a"))
+    last.remember(create("b", body=b"x" * 40), link("resp_b"))
+    assert recalled(last, "resp_a")
+    assert recalled(last, "resp_b")
 
 
 def test_waiting_requests_can_be_dropped() -> None:

@@ -5,12 +5,12 @@ from pathlib import Path
 
 from codex_logins import chatgpt_login, make_token
 from dragoman.config.settings import Settings, UpstreamSettings
-from dragoman.server.reachability import Finding, check_upstreams
+from dragoman.server.reachability import CheckFinding, check_upstreams
 from dragoman.testing import ReceivedRequest, ScriptedReply, ScriptedUpstream, Wait, json_reply
 
 
 def test_an_upstream_that_never_answers_is_given_up() -> None:
-    async def run() -> list[Finding]:
+    async def run() -> list[CheckFinding]:
         async def keep_silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await reader.read()
             writer.close()
@@ -21,7 +21,7 @@ def test_an_upstream_that_never_answers_is_given_up() -> None:
             return await check_upstreams(Settings(upstreams={"silent": silent}), {}, patience=0.2)
 
     assert asyncio.run(run()) == [
-        Finding("silent", is_ok=False, detail="no answer within 0.2 s"),
+        CheckFinding("silent", is_ok=False, detail="no answer within 0.2 s"),
     ]
 
 
@@ -30,14 +30,14 @@ def test_a_question_that_is_never_answered_is_given_up() -> None:
         listed = json_reply({"data": [{"id": "m"}]})
         return listed if request.method == "GET" else ScriptedReply(hold=Wait(asyncio.Event()))
 
-    async def run() -> list[Finding]:
+    async def run() -> list[CheckFinding]:
         async with ScriptedUpstream(script) as upstream:
             silent = UpstreamSettings(kind="chat", base_url=f"{upstream.url}/v1")
             settings = Settings(upstreams={"silent": silent})
             return await check_upstreams(settings, {}, ask_patience=0.3)
 
     detail = "reached, but no answer to a question within 0.3 s"
-    assert asyncio.run(run()) == [Finding("silent", is_ok=False, detail=detail)]
+    assert asyncio.run(run()) == [CheckFinding("silent", is_ok=False, detail=detail)]
 
 
 def test_a_key_that_cannot_be_sent_is_a_finding() -> None:
@@ -48,8 +48,8 @@ def test_a_key_that_cannot_be_sent_is_a_finding() -> None:
 
 
 def test_the_chatgpt_codex_backend_is_tried_with_the_login(tmp_path: Path) -> None:
-    def found(reply: ScriptedReply, login: bytes | None = None) -> tuple[Finding, list[str]]:
-        async def run() -> tuple[Finding, list[str]]:
+    def found(reply: ScriptedReply, login: bytes | None = None) -> tuple[CheckFinding, list[str]]:
+        async def run() -> tuple[CheckFinding, list[str]]:
             async with ScriptedUpstream([reply]) as backend:
                 upstream = UpstreamSettings(kind="chatgpt-codex", base_url=backend.url)
                 [finding] = await check_upstreams(
@@ -66,7 +66,7 @@ def test_the_chatgpt_codex_backend_is_tried_with_the_login(tmp_path: Path) -> No
     assert "run `codex login`" in missing.detail
     expired, asked = found(json_reply({}), chatgpt_login(make_token(1000)))
     assert (expired.is_ok, asked) == (False, [])
-    ok = Finding("a", is_ok=True, detail="reached")
+    ok = CheckFinding("a", is_ok=True, detail="reached")
     assert found(json_reply({}), chatgpt_login()) == (ok, ["acct-1"])
     assert found(json_reply({"detail": "client_version"}, 400))[0].is_ok
     refused, _ = found(json_reply({"detail": "no"}, 401))
@@ -78,11 +78,11 @@ def test_a_rehearsal_needs_no_network() -> None:
     found = asyncio.run(
         check_upstreams(Settings(upstreams={"r": UpstreamSettings(kind="rehearsal")}), {})
     )
-    assert found == [Finding("r", is_ok=True, detail="answers by itself")]
+    assert found == [CheckFinding("r", is_ok=True, detail="answers by itself")]
 
 
 def test_a_server_that_repeats_the_key_is_not_quoted() -> None:
-    async def run() -> list[Finding]:
+    async def run() -> list[CheckFinding]:
         async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             head = await reader.readuntil(b"\r\n\r\n")
             assert b"SECRET" in head

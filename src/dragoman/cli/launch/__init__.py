@@ -25,7 +25,8 @@ examples:
 
 It uses the gateway that runs at the configured address. If there is none, or with --upstream, it starts one on a free port of
 this machine that only this client can use, and ends it with the client. The client keeps what it stores in a folder of its
-own; your settings, your login and your history of the client are neither read nor changed.
+own; your settings, your login and your history of the client are neither read nor changed, unless you ask for it
+(--share-home, --write).
 
 exit codes: those of the client; 2 if it cannot be started"""
     parser.add_argument("client", metavar="CLIENT", choices=CLIENTS, help=" or ".join(CLIENTS))
@@ -55,6 +56,11 @@ exit codes: those of the client; 2 if it cannot be started"""
         "--share-home",
         action="store_true",
         help="let the client use your own settings, login and history instead of a separate folder",
+    )
+    parser.add_argument(
+        "--write",
+        action="store_true",
+        help="first write your own settings of the client, as `dragoman connect --write` does",
     )
     parser.set_defaults(run=_launch)
 

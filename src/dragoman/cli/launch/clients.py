@@ -1,6 +1,6 @@
-"""What a client is given so that it uses the gateway: arguments, environment and files. Pure.
+"""The arguments, environment and files with which a client uses the gateway. Pure.
 
-Nothing here is written into files of the user. A key is passed in the environment or in a private file, never as an argument:
+Nothing here changes files of the user. A key is passed in the environment or in a private file, never as an argument:
 every user of a machine can see the arguments of a program.
 
 Codex takes overrides of its configuration as arguments. It looks models up in a catalog; for a model that the catalog does
@@ -22,8 +22,8 @@ from dragoman.errors import MalformedJson
 from dragoman.server.connect import KEY_VARIABLE
 from dragoman.upstream.http.model_list import OfferedModel
 
-# Tokens. Most models for coding that run on one's own machine take at least this many. A client that believes in less
-# than there is summarises early, which harms less than a request that the upstream refuses.
+# Tokens. Most models for coding that run on one's own machine take at least this many. If a client assumes a smaller window than
+# the real one, it summarises early, which does less harm than a request that the upstream refuses.
 DEFAULT_WINDOW = 128_000
 _CLAUDE_WINDOW = 200_000
 # Claude Code asks for up to 32,000 tokens. Servers refuse a request whose input and output together exceed the window.
@@ -33,7 +33,7 @@ _NO_DAEMON = b"--no-daemon"
 _SETTINGS_FILE = "settings.json"
 _TOOL_SEARCH = "ENABLE_TOOL_SEARCH"
 _CATALOG_FILE = "models.json"
-# Variables that would send Claude Code elsewhere, or another key to the gateway.
+# Variables that would make Claude Code use another server, or send another key to the gateway.
 _CLAUDE_ELSEWHERE = (
     *("ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN", "CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX"),
     *("CLAUDE_CODE_USE_FOUNDRY", "CLAUDE_CODE_USE_MANTLE", "CLAUDE_CODE_USE_ANTHROPIC_AWS", "CLAUDE_CODE_USE_GATEWAY"),
@@ -41,10 +41,10 @@ _CLAUDE_ELSEWHERE = (
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 
 
-class Connection(Struct, frozen=True, kw_only=True):
+class LaunchGateway(Struct, frozen=True, kw_only=True):
     """The gateway and its models for one client.
 
-    url: without `/v1`. models: those that the client may offer, the first is the one to start with.
+    url: without `/v1`. models: those that the client may offer; it starts with the first.
     """
 
     url: str
@@ -60,7 +60,7 @@ class LaunchedClient(Struct, frozen=True):
     """A client that can be launched.
 
     guide: its name in `server.connect.CLIENTS`. install: how to install it. home: the variable that names its folder.
-    plan: decides what the client is given.
+    plan: decides which arguments, environment and files the client gets.
     """
 
     title: str
@@ -68,10 +68,10 @@ class LaunchedClient(Struct, frozen=True):
     guide: str
     install: str
     home: str
-    plan: "Callable[[Connection, Surroundings], ClientPlan]"
+    plan: "Callable[[LaunchGateway, LaunchEnvironment], ClientPlan]"
 
 
-class Surroundings(Struct, frozen=True, kw_only=True):
+class LaunchEnvironment(Struct, frozen=True, kw_only=True):
     """Where a client is launched.
 
     arguments, environ: the user's. folder: private, for files that end with the launch.
@@ -94,7 +94,7 @@ class ClientPlan(Struct, frozen=True):
     files: Mapping[Path, bytes] = {}
 
 
-def plan_codex(connection: Connection, place: Surroundings) -> ClientPlan:
+def plan_codex(connection: LaunchGateway, place: LaunchEnvironment) -> ClientPlan:
     provider = {
         "name": "Dragoman",
         "base_url": f"{connection.url}/v1",
@@ -115,15 +115,15 @@ def plan_codex(connection: Connection, place: Surroundings) -> ClientPlan:
         overrides.append(f"model_catalog_json={_toml(str(file))}")
     arguments = tuple(word for each in overrides for word in ("-c", each))
     if _NO_DAEMON in place.options:
-        # A server that Codex left running has neither the key of this launch nor its environment.
+        # If Codex left a server running, that server has neither the key nor the environment of this launch.
         arguments = (_NO_DAEMON.decode(), *arguments)
     return ClientPlan(arguments, {KEY_VARIABLE: connection.key}, (), files)
 
 
 def codex_catalog(models: Sequence[OfferedModel], own_catalog: bytes) -> bytes | None:
-    """The catalog for Codex; None if Codex's own is not known, or has the first model.
+    """The catalog for Codex; None if Codex's own is not known, or if it has the first model.
 
-    A model of the own catalog keeps its entry: Codex has prompts and tools that were made for it.
+    A model of Codex's own catalog keeps its entry: Codex has prompts and tools that were made for it.
     """
     known = {str(entry["slug"]): entry for entry in _entries(own_catalog)}
     template = next(filter(_is_plain, known.values()), None)
@@ -150,7 +150,7 @@ def _entries(catalog: bytes) -> Iterator[dict[str, object]]:
 
 
 def _is_plain(entry: dict[str, object]) -> bool:
-    """Whether tools are offered one by one. Other models get a single tool that runs JavaScript, for which they are trained."""
+    """Whether tools are offered one by one. Other models get a single tool that runs JavaScript; they are trained for it."""
     return not entry.get("use_responses_lite") and not entry.get("tool_mode")
 
 
@@ -171,7 +171,7 @@ def _entry(
         "priority": rank,
         "visibility": "list",
         "supported_in_api": True,
-        # The model is another one, and whether it reasons and how is not known.
+        # This is another model, and we do not know whether and how it reasons.
         "base_instructions": prompt.replace(
             ", a coding agent based on GPT-5.", ", a coding agent."
         ),
@@ -191,19 +191,19 @@ def _entry(
 
 
 def window_of(model: OfferedModel) -> int:
-    """The context window of a model, assumed if the upstream does not say it."""
+    """The context window of a model; an assumed one if the upstream does not report it."""
     if model.context_window is not None:
         return model.context_window
     return _CLAUDE_WINDOW if model.name.startswith("claude") else DEFAULT_WINDOW
 
 
-def plan_claude(connection: Connection, place: Surroundings) -> ClientPlan:
+def plan_claude(connection: LaunchGateway, place: LaunchEnvironment) -> ClientPlan:
     name = connection.model.name
     environ = {
         "ANTHROPIC_BASE_URL": connection.url,
         "ANTHROPIC_AUTH_TOKEN": connection.key,
         "ANTHROPIC_MODEL": name,
-        # The names by which it starts its own agents and its small requests.
+        # The model names that it uses for its own agents and its small requests.
         "ANTHROPIC_DEFAULT_OPUS_MODEL": name,
         "ANTHROPIC_DEFAULT_SONNET_MODEL": name,
         "ANTHROPIC_DEFAULT_HAIKU_MODEL": name,

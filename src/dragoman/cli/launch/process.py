@@ -1,7 +1,7 @@
-"""Runs a client in the foreground: it has the terminal, and this process passes its signals and its exit code on.
+"""Runs a client in the foreground: it has the terminal; this process passes signals on to it and returns its exit code.
 
 A terminal sends Ctrl-C, Ctrl-\\ and its end to all processes of its foreground group, so the client gets them by itself, and
-this process must only not end of them. A signal that was sent to this process alone is passed on.
+this process must only not end because of them. A signal that was sent to this process alone is passed on.
 """
 
 import os
@@ -57,7 +57,7 @@ class _SignalRelay:
 
     def _receive(self, number: int, _frame: FrameType | None) -> None:
         if self.process is None:
-            # The client does not run yet: end as if no handler were there.
+            # The client does not run yet: end as if there were no handler.
             raise KeyboardInterrupt
         name = signal.Signals(number).name
         if name in _FROM_TERMINAL and _is_in_foreground():
@@ -81,7 +81,7 @@ def _is_in_foreground() -> bool:
 
 @contextmanager
 def _terminal_kept() -> Generator[None]:
-    """Restore the mode of the terminal: a client that is killed leaves it without echo and line ends."""
+    """Restore the mode of the terminal: a killed client leaves it without echo and line ends."""
     if sys.platform == "win32" or not os.isatty(0):
         yield
         return

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import secrets
+import shlex
 import subprocess
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -14,17 +15,18 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct, structs
 
-from dragoman.cli.gateways import check_url, choose_model, key_for, models_at
+from dragoman.cli.client_files import write_client
+from dragoman.cli.gateways import access_to, check_url, choose_model, key_for, models_at
 from dragoman.cli.launch.clients import (
     CLIENTS,
-    Connection,
     LaunchedClient,
-    Surroundings,
+    LaunchEnvironment,
+    LaunchGateway,
     environment_of,
 )
 from dragoman.cli.launch.process import run_client
 from dragoman.cli.options import Options
-from dragoman.cli.screen import complain
+from dragoman.cli.screen import complain, own_command
 from dragoman.cli.trust import ask_for_trust
 from dragoman.config.check import check_surroundings
 from dragoman.config.environment import state_folder, with_key, write_private
@@ -32,7 +34,14 @@ from dragoman.config.read import Flags, load_settings
 from dragoman.config.settings import PASS_ON, LogSettings, ServerSettings, Settings
 from dragoman.errors import ConfigError
 from dragoman.gateway.route import Candidate, Router, default_models
-from dragoman.server.connect import KEY_VARIABLE, gateway_url, passes_key_on
+from dragoman.inspection.terminal_text import visible_line
+from dragoman.server.connect import (
+    KEY_VARIABLE,
+    GatewayAccess,
+    access_of,
+    gateway_url,
+    passes_key_on,
+)
 from dragoman.server.reachability import offered_models
 from dragoman.server.run import serving
 from dragoman.server.running import RunningGateway, find_gateway
@@ -42,28 +51,33 @@ from dragoman.upstream.http.model_list import OfferedModel
 _LIST_PATIENCE = 5.0
 # Seconds for a question to the client's program.
 _ASK_PATIENCE = 20.0
-# Seconds. The only client is gone when the gateway ends.
+# Seconds. When the gateway ends, its only client is already gone.
 _GRACE = 1.0
-# Bytes. After this the log begins anew, and the one before is kept.
+# Bytes. Beyond this a new log begins, and the previous one is kept.
 _MAX_LOG = 4 * 1024 * 1024
 _KEY_BYTES = 32
-# A picker of a client is no list of a reseller.
+# A client's model picker should not list every model of a reseller.
 _MOST_MODELS = 50
+_MOST_SHOWN = 20
 _REHEARSAL_NOTE = (
     "no upstream is configured, so the rehearsal answers: a stand-in for a model that needs no key; "
-    "for a real one: --upstream, OPENAI_API_KEY or ANTHROPIC_API_KEY, or dragoman init"
+    "for a real one: --upstream, OPENAI_API_KEY or ANTHROPIC_API_KEY, or {command} init"
 )
 _WITHOUT_V1 = ("chat", "responses")
 
 
 class _Gateway(Struct, frozen=True, kw_only=True):
-    """The gateway to use. settings: None if it runs elsewhere and its settings are not known. is_own: it is to be started."""
+    """The gateway to use. settings: None if it runs elsewhere and its settings are not known. is_own: we start it.
+
+    lasting: how the client reaches it, or one with its settings, after the launch.
+    """
 
     url: str = ""
     key: str
     settings: Settings | None
     models: tuple[OfferedModel, ...]
     is_own: bool
+    lasting: GatewayAccess
 
 
 def start(options: Options) -> int:
@@ -79,24 +93,45 @@ def start(options: Options) -> int:
         )
     gateway = _gateway(options, client)
     models = _models(options, client, gateway)
+    if options.write:
+        access = structs.replace(gateway.lasting, model=models[0].name)
+        # Standard output is the client's.
+        complain(write_client(client.guide, access, os.environ).splitlines())
+        if gateway.is_own:
+            serve = _serve_command(options, gateway.settings)
+            complain([f"no gateway answers at {access.url} yet; start it: {serve}"])
     with ExitStack() as stack:
         url, log = gateway.url, None
         if gateway.is_own and gateway.settings is not None:
             log = stack.enter_context(_open_log(os.environ))
             url = stack.enter_context(serving(gateway.settings, log))
-        connection = Connection(url=url, key=gateway.key, models=models)
+        connection = LaunchGateway(url=url, key=gateway.key, models=models)
         where = "" if log is None else f"; its log: {log.name}"
         complain([f"{client.title} uses {models[0].name} at {url}{where}"])
         return _run(options, client, program, connection)
 
 
-def _run(options: Options, client: LaunchedClient, program: str, connection: Connection) -> int:
+def _serve_command(options: Options, settings: Settings | None) -> str:
+    """The command that starts a gateway with the settings of this launch, and stays."""
+    words = ["serve"]
+    if options.config is not None:
+        words += ["--config", options.config]
+    if options.upstream is not None and settings is not None:
+        ((_, upstream),) = settings.upstreams.items()
+        place = f"={upstream.base_url}" if upstream.base_url else ""
+        words += ["--upstream", f"{upstream.kind}{place}"]
+    if options.key_env is not None:
+        words += ["--key-env", options.key_env]
+    return f"{own_command()} {shlex.join(words)}"
+
+
+def _run(options: Options, client: LaunchedClient, program: str, connection: LaunchGateway) -> int:
     arguments = tuple(options.arguments)
     home = {} if options.share_home else {client.home: str(_client_home(options.client))}
     environ = os.environ | home
     with TemporaryDirectory(prefix="dragoman-") as folder:  # its mode is 0700
         is_codex = client.program == "codex"
-        place = Surroundings(
+        place = LaunchEnvironment(
             arguments=arguments,
             environ=os.environ,
             folder=Path(folder),
@@ -167,14 +202,15 @@ def _running(running: RunningGateway, key: str | None, settings: Settings | None
         settings=settings if is_same else None,
         models=models,
         is_own=False,
+        lasting=access_to(running, settings if is_same and settings else Settings(), None),
     )
 
 
 def _own(settings: Settings, client: LaunchedClient, *, is_short: bool) -> _Gateway:
     """A gateway that is started for one client. `is_short`: the upstream comes from `--upstream`."""
-    if all(each.kind == "rehearsal" for each in settings.upstreams.values()):
-        complain([_REHEARSAL_NOTE])
-    key = _launch_key(os.environ)
+    if not is_short and all(each.kind == "rehearsal" for each in settings.upstreams.values()):
+        complain([_REHEARSAL_NOTE.format(command=own_command())])
+    key, lasting = _launch_key(os.environ), access_of(settings)
     upstreams = {
         name: each if each.api_key != PASS_ON else with_key(structs.replace(each, api_key=None), os.environ)
         for name, each in settings.upstreams.items()
@@ -206,7 +242,7 @@ def _own(settings: Settings, client: LaunchedClient, *, is_short: bool) -> _Gate
     if is_short:
         settings = _with_version(settings)
     models = tuple(OfferedModel(name) for name in default_models(settings))
-    return _Gateway(key=key, settings=settings, models=models, is_own=True)
+    return _Gateway(key=key, settings=settings, models=models, is_own=True, lasting=lasting)
 
 
 def _with_version(settings: Settings) -> Settings:
@@ -241,7 +277,7 @@ def _open_log(environ: Mapping[str, str]) -> TextIO:
 
 
 def _launch_key(environ: Mapping[str, str]) -> str:
-    """The key of gateways that are started here. It is kept: what is stored belongs to the key, also in the next launch."""
+    """The key of gateways that are started here. It is kept, because stored responses belong to the key in the next launch too."""
     file = state_folder(environ) / "launch.key"
     try:
         descriptor = os.open(file, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
@@ -288,6 +324,9 @@ def _models(
     for problem in problems:
         complain([problem])
     known = {each.name: each for each in (*gateway.models, *offered)}
+    if offered and name not in known:
+        names = ", ".join(visible_line(each.name) for each in offered[:_MOST_SHOWN])
+        complain([f"--model: no upstream lists {visible_line(name)}; listed: {names}"])
     chosen = known.get(name, OfferedModel(name))
     if options.context_window is not None:
         chosen = OfferedModel(name, options.context_window)

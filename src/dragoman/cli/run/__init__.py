@@ -34,7 +34,7 @@ exit codes:
         "prompt",
         metavar="PROMPT",
         nargs="?",
-        help="what to do; - or a pipe: read it from standard input; nothing at a terminal: ask for it, again and again",
+        help="what to do; - or a pipe: read it from standard input; without it, at a terminal: ask for one question after another",
     )
     _add_model_options(parser)
     _add_tool_options(parser)
@@ -50,10 +50,16 @@ def _add_model_options(parser: argparse.ArgumentParser) -> None:
         "--model", help="the model to ask (default: DRAGOMAN_MODEL, else by the upstream)"
     )
     group.add_argument(
-        "--max-turns", type=int, metavar="N", help="answers of the model at most (default: 100)"
+        "--max-turns",
+        type=int,
+        metavar="N",
+        help="the largest number of the model's answers (default: 100)",
     )
     group.add_argument(
-        "--max-tokens", type=int, metavar="N", help="tokens in and out of all answers together"
+        "--max-tokens",
+        type=int,
+        metavar="N",
+        help="the largest number of tokens, input and output, of all answers together",
     )
     group.add_argument("--max-seconds", type=float, metavar="N", help="seconds for the whole run")
     group.add_argument(

@@ -7,7 +7,6 @@
 130  interrupted
 """
 
-import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -15,13 +14,12 @@ from pathlib import Path
 from msgspec import structs
 
 from dragoman.agent import Agent, RunFailed
-from dragoman.cli.run.display import Display, Watcher
-from dragoman.cli.run.live_screen import TICK_SECONDS
+from dragoman.cli.run.display import Display, Watcher, ticking
 from dragoman.cli.run.person import Person
-from dragoman.cli.run.sessions import Session, Sessions
+from dragoman.cli.run.sessions import Sessions, StoredSession
 from dragoman.cli.run.signals import Signals
 from dragoman.cli.run.slash_commands import COMMANDS, SlashCommand, read_line
-from dragoman.cli.screen import CLEAN, INTERRUPTED, PROBLEMS
+from dragoman.cli.screen import CLEAN, INTERRUPTED, PROBLEMS, own_command
 from dragoman.core.usage import add_usage
 from dragoman.engine.events import EngineEvent, TurnEnded
 from dragoman.errors import ConfigError
@@ -58,7 +56,7 @@ class TerminalConversation:
         make_agent: Callable[..., Agent],
         watcher: Watcher,
         sessions: Sessions,
-        session: Session,
+        session: StoredSession,
         signals: Signals,
         tool_names: Callable[[], Sequence[str]],
     ) -> None:
@@ -83,22 +81,21 @@ class TerminalConversation:
         if not self.session.title:
             title = " ".join(question.split())[:_TITLE]
             self.session = structs.replace(self.session, title=title)
-        ticking = asyncio.create_task(self._tick())
         try:
-            reply = await self._agent.ask(question)
+            async with ticking(self._watcher):
+                reply = await self._agent.ask(question)
         except RunFailed as error:
             reply = error.reply
         except BaseException:
             self._save(None)
             raise
         finally:
-            ticking.cancel()
             signals.on_interrupt = None
         self._save(reply.ended.total)
         cut = _CUT.get(self._finish or "stop") if reply.ended.reason == "answered" else None
         if cut is not None:
             self._watcher.note(cut, "bad")
-        self._watcher.end(reply.ended, self.session.id)
+        self._watcher.end(reply.ended, self.session.id if self._sessions.is_kept else "")
         return LIMITED if cut is not None else _CODES.get(reply.ended.reason, LIMITED)
 
     async def talk(self, person: Person) -> int:
@@ -158,7 +155,7 @@ class TerminalConversation:
         if session.root != self.session.root:
             self._watcher.note(
                 f"expected a conversation of {self.session.root}, got one of {session.root}: "
-                f"dragoman run --resume {session.id}",
+                f"{own_command()} run --resume {session.id}",
                 "bad",
             )
             return
@@ -168,21 +165,20 @@ class TerminalConversation:
         self.session = structs.replace(session, model=model)
         self._list((f"continuing {session.id} with {model}: {session.title}",))
 
-    def _last_but_this(self, root: Path) -> Session:
+    def _last_but_this(self, root: Path) -> StoredSession:
         for each in self._sessions.all_of(root):
-            if isinstance(each, Session) and each.id != self.session.id:
+            if isinstance(each, StoredSession) and each.id != self.session.id:
                 return each
         raise ConfigError(f"expected another saved conversation in {root}, found none")
 
     async def _compact(self) -> None:
         self._signals.on_interrupt = self._interrupt
-        with self._watcher.waiting("the model writes a summary"):
-            ticking = asyncio.create_task(self._tick())
-            try:
-                is_compacted = await self._agent.compact()
-            finally:
-                ticking.cancel()
-                self._signals.on_interrupt = None
+        try:
+            with self._watcher.waiting("the model writes a summary"):
+                async with ticking(self._watcher):
+                    is_compacted = await self._agent.compact()
+        finally:
+            self._signals.on_interrupt = None
         if is_compacted:
             self._save(None)
         else:
@@ -205,11 +201,6 @@ class TerminalConversation:
     def _interrupt(self) -> None:
         self._watcher.note("interrupting (Ctrl-C again quits)")
         self._agent.interrupt()
-
-    async def _tick(self) -> None:
-        while True:
-            await asyncio.sleep(TICK_SECONDS)
-            self._watcher.tick()
 
     def _save(self, total: Usage | None) -> None:
         """Save the conversation so far. `total`: the usage of this question; None: the last one that was reported."""

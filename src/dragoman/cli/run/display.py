@@ -7,16 +7,18 @@ Everything that a model or a tool wrote is made safe before a person sees it: no
 Everything else, such as questions and notes, goes to standard error.
 """
 
+import asyncio
 import re
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 from typing import Literal, cast
 
 from msgspec import Struct, field
 
 from dragoman._json import dumps, loads
-from dragoman.cli.run.live_screen import LiveScreen, seconds
+from dragoman.cli.run.live_screen import TICK_SECONDS, LiveScreen, seconds
+from dragoman.cli.run.markdown import MarkdownText
 from dragoman.cli.screen import complain, write
 from dragoman.engine.events import (
     CallReported,
@@ -262,6 +264,8 @@ class Display:
         is_plain = not screen.can_write("✓✗│")
         self._signs = {"good": "+", "bad": "x"} if is_plain else {"good": "✓", "bad": "✗"}
         self._edge = "|" if is_plain else "│"
+        marks = {"bullet": "-", "edge": "|", "rule": "-"} if is_plain else {}
+        self._markdown = MarkdownText(**marks) if screen.shows_styles else None
 
     async def observe(self, event: EngineEvent) -> None:
         match event:
@@ -280,6 +284,7 @@ class Display:
                 self._end_turn(event)
             case Retried():
                 why = visible_line(event.error.message)
+                self._finish_text()
                 self._screen.clear_rows()
                 self.note(
                     f"the answer broke off ({why}); asking again in {seconds(event.after)}", "bad"
@@ -289,6 +294,7 @@ class Display:
                     f"the conversation was summarised: {event.turns_before} turns became {event.turns_after}"
                 )
             case RunEnded():
+                self._finish_text()
                 self._screen.clear_rows()
                 self._is_running = False
 
@@ -302,7 +308,10 @@ class Display:
         self._screen.aside(lambda: complain([text]))
 
     def end(self, ended: RunEnded, session_id: str) -> None:
-        """Show the counts after the last event, and before them why the run ended, unless the model answered."""
+        """Show the counts after the last event, and before them why the run ended, unless the model answered.
+
+        session_id: empty if the conversation is not kept.
+        """
         why = end_in_words(ended)
         if why:
             self._screen.show((Span(why, "bad"),))
@@ -314,7 +323,7 @@ class Display:
             facts.append(limits_in_words(run.limits))
         facts += [
             seconds(self._clock() - run.began - (self._screen.waited - run.waited)),
-            f"session {session_id}",
+            f"session {session_id}" if session_id else "not kept",
         ]
         if self._is_quiet:
             self._screen.show()  # ends the line
@@ -361,6 +370,7 @@ class Display:
 
     def _end_turn(self, event: TurnEnded) -> None:
         self._run.limits = event.limits or self._run.limits
+        self._finish_text()
         self._screen.clear_rows()
 
     def _hear(self, event: Event) -> None:
@@ -386,8 +396,10 @@ class Display:
     def _end_part(self, part: int, event: PartEnded) -> None:
         run = self._run
         match event.value:
-            case Text() | Refusal() if part not in run.shown_parts and event.value.text:
-                self._speak(event.value.text)
+            case Text() | Refusal():
+                if part not in run.shown_parts:
+                    self._speak(event.value.text)
+                self._finish_text()
             case Call() if part in run.writing:
                 self._screen.drop_row(f"part {part}")
             case Call() if event.value.executor == "provider":
@@ -403,7 +415,16 @@ class Display:
         whole = self._run.half + text
         self._run.half = "\r" if whole.endswith("\r") else ""
         # The column of a tab is not known here, so every tab becomes four spaces.
-        self._screen.say(visible(whole.removesuffix("\r").replace("\t", "    ")))
+        shown = visible(whole.removesuffix("\r").replace("\t", "    "))
+        if self._markdown is None:
+            self._screen.say(shown)
+        else:
+            self._screen.say(tuple(self._markdown.feed(shown, self._screen.width)))
+
+    def _finish_text(self) -> None:
+        """Show what of the text was held back because it might have been markup."""
+        if self._markdown is not None:
+            self._screen.say(tuple(self._markdown.close(self._screen.width)))
 
     def _settle(self, event: CallSettled) -> None:
         self._run.calls += 1
@@ -434,3 +455,19 @@ class Display:
 
 Watcher = Display | EventLines
 """Shows a run, to a person or to a program."""
+
+
+@asynccontextmanager
+async def ticking(watcher: Watcher) -> AsyncGenerator[None]:
+    """Update what shows the time, while the context lasts."""
+
+    async def tick() -> None:
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            watcher.tick()
+
+    task = asyncio.create_task(tick())
+    try:
+        yield
+    finally:
+        task.cancel()

@@ -1,7 +1,7 @@
 """The line editor, on a terminal that can move its cursor. It is prompt_toolkit's.
 
 It sees a paste as one piece (bracketed paste), so a paste of any length and number of lines is one text. Enter sends the text;
-Alt-Enter, or a backslash at its end, begins a new line. Ctrl-C empties the line; on an empty one it is a signal, as elsewhere.
+Alt-Enter, or a backslash at its end, begins a new line. Ctrl-C empties the line; on an empty line it is a signal, as usual.
 """
 
 import os
@@ -18,6 +18,7 @@ from prompt_toolkit.history import DummyHistory, History
 from prompt_toolkit.input import create_input
 from prompt_toolkit.input.typeahead import clear_typeahead
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.keys import Keys
 from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.shortcuts import CompleteStyle
@@ -27,6 +28,7 @@ from dragoman.cli.run.keyboard import TypeAhead, can_read, until_silent
 from dragoman.config.environment import write_private
 from dragoman.errors import MalformedJson
 
+_LINE_ENDS = (Keys.ControlM, Keys.ControlJ)
 MAX_HISTORY = 1_000
 """Questions in the history. Older ones are dropped when a run starts."""
 MAX_HISTORY_TEXT = 32_768
@@ -180,8 +182,33 @@ class LineEditor:
         def begin_line(event: KeyPressEvent) -> None:
             event.current_buffer.insert_text("\n")
 
-        del send, begin_line
+        @keys.add("<any>")
+        def insert(event: KeyPressEvent) -> None:
+            event.current_buffer.insert_text(_take_run(event))
+
+        del send, begin_line, insert
         return keys
+
+
+def _take_run(event: KeyPressEvent) -> str:
+    """The text of a key, and of those that have come with it, on a terminal that does not mark pastes.
+
+    With one key at a time, the editor would copy its whole text for each key, for undo: gigabytes for a hundred kilobytes. An Enter at the
+    very end, or after a backslash, stays: it has a meaning of its own.
+    """
+    queue = event.key_processor.input_queue
+    taken: list[str] = [event.data * event.arg]
+    while queue:
+        key = queue[0]
+        is_line_end = key.key in _LINE_ENDS
+        if not is_line_end and (key.key != key.data or len(key.data) != 1):
+            break
+        is_last = len(queue) == 1 or queue[1].key != queue[1].data
+        if is_line_end and (is_last or taken[-1].endswith("\\")):
+            break
+        taken.append("\n" if is_line_end else key.data)
+        queue.popleft()
+    return "".join(taken)
 
 
 def _keys() -> KeyBindings:

@@ -1,8 +1,8 @@
 """What a person types: the interface of a keyboard, what is typed while nothing is asked, and lines on a plain terminal.
 
-While the agent works, the terminal does not echo. What is typed then is collected, and is the beginning of the next question:
+While the agent works, the terminal does not echo. Text that is typed then is collected and becomes the beginning of the next question:
 the person sees it in the editor, and sends it or not. It is never an answer to another question, such as an approval. A
-question that needs an answer is asked when nothing was typed for a moment: the rest of a paste is no answer either.
+question that needs an answer waits until nothing was typed for a moment, so that the rest of a paste is not taken as the answer.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from typing import Protocol
 # No person types lines this fast, and pasted lines arrive much faster.
 PASTE_SECONDS = 0.03
 _READ_SIZE = 65536
-# What is typed while the agent works is a line or a paste; what exceeds this is no question of a person.
+# A person types a line or a paste while the agent works; more than this is not a question of a person.
 _MAX_AHEAD = 1024 * 1024
 _ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|O.|.)?", re.DOTALL)
 _LFLAG, _CC = 3, 6  # the places of these in the attributes of a terminal
@@ -66,7 +66,7 @@ async def until_silent(descriptor: int) -> bytes:
 
 
 def as_typed(data: bytes) -> str:
-    """The text that somebody typed without an editor: deletions are done, other keys than characters left out."""
+    """The text that somebody typed without an editor: deletions are applied, keys other than characters are left out."""
     text = _ESCAPES.sub("", data.decode("utf-8", "replace")).replace("\r\n", "\n")
     kept: list[str] = []
     for char in text.replace("\r", "\n"):
@@ -105,7 +105,7 @@ class TypeAhead:
             self.restore()
 
     def restore(self) -> None:
-        """Give the terminal back as it was."""
+        """Restore the terminal's settings."""
         before, self._before = self._before, None
         if before is not None:
             with suppress(termios.error, OSError):
@@ -166,7 +166,7 @@ class TypedLines:
             return await self._read(0.0)
 
     async def read_question(self, prompt: str) -> str | None:
-        """Lines that arrive together are one text; and a line that ends with a backslash goes on."""
+        """Lines that arrive together are one text; a line that ends with a backslash continues."""
         self._write(prompt)
         with self._unbuffered():
             lines: list[str] = []

@@ -24,6 +24,7 @@ _PLAIN_FRAMES = "|/-\\"
 _MOST_ROWS = 8  # of a hundred calls at once, only the first are shown
 _LEAST_WIDTH = 20
 _STYLES = re.compile("\x1b\\[[0-9;]*m")
+_STYLES_OR_TEXT = re.compile("\x1b\\[[0-9;]*m|[^\x1b]+")
 
 
 class _Row(Struct):
@@ -77,8 +78,14 @@ class LiveScreen:
         """The seconds for which a person was asked so far."""
         return self._waited + (0.0 if self._asked is None else self._clock() - self._asked)
 
-    def say(self, text: str) -> None:
+    @property
+    def shows_styles(self) -> bool:
+        """Whether a person sees the text in styles, and not a program or a plain terminal."""
+        return self._is_live and self._has_colours
+
+    def say(self, text: str | Line) -> None:
         """Write text as it arrives."""
+        text = text if isinstance(text, str) else self._painted(text)
         text = self._written(text, "backslashreplace")
         if self._held is not None:
             self._held.append(text)
@@ -197,8 +204,8 @@ class LiveScreen:
             self._is_mid_line, self._tail, self._drawn = bool(self._tail), "", []
         else:
             width = self.width
-            while cells(self._tail) >= width:
-                head = cut_to(self._tail, width)[:-1]
+            while _cells_of(self._tail) >= width:
+                head = _head(self._tail, width - 1)
                 pieces.append(f"{head}\n")
                 self._tail = self._tail[len(head) :]
             rows = [self._tail] if self._tail else []
@@ -255,6 +262,18 @@ class LiveScreen:
         if text:
             self._stream.write(text)
             self._stream.flush()
+
+
+def _head(row: str, width: int) -> str:
+    """As much of a row with styles as fits; the rest goes on in the same style."""
+    at = 0
+    for piece in _STYLES_OR_TEXT.findall(row):
+        if not piece.startswith("\x1b"):
+            if cells(piece) > width:
+                return row[: at + max(len(cut_to(piece, width + 1)) - 1, 1)]
+            width -= cells(piece)
+        at += len(piece)
+    return row
 
 
 def _cells_of(row: str) -> int:

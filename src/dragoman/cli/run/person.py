@@ -1,6 +1,6 @@
 """The person at the terminal: their questions, their approval of calls, and what MCP servers ask of them.
 
-Reading waits on the event loop, so that other tasks go on and a wait can be cancelled.
+Reading waits on the event loop, so that other tasks continue and a wait can be cancelled.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from dragoman._json import as_object, loads, repeats_names
 from dragoman.cli.run.keyboard import Keyboard
 from dragoman.cli.run.live_screen import LiveScreen
 from dragoman.engine.approval import Approval, FileChange
-from dragoman.engine.builtin.gate import Ask, Consent, Refused
+from dragoman.engine.builtin.gate import Ask, Consent, GateRefusal
 from dragoman.engine.mcp.host import (
     ElicitationAnswer,
     ElicitationForm,
@@ -153,7 +153,7 @@ _WORDS: dict[str, Consent] = {
     "v": "never",
     "never": "never",
 }
-# Lines of a file in a diff: more take long to compare. What would be done is then shown as the arguments of the call.
+# Lines of a file in a diff: more take long to compare. For longer files the arguments of the call are shown instead.
 _MAX_COMPARED = 10_000
 
 
@@ -172,7 +172,7 @@ def approval_from(person: Person) -> Ask:
             return answer or False  # the end of the input means no
         with suppress(EOFError):
             reason = cast("str", await person.fill_in(_WHY, str.strip))
-            return Refused(reason) if reason else False
+            return GateRefusal(reason) if reason else False
         return False
 
     return ask
@@ -222,13 +222,16 @@ def question_of(approval: Approval, width: int) -> Iterator[Line]:
 
 def _field(name: str, text: str, room: int, escaped: Counter[str]) -> Iterator[Line]:
     """One field of the call: after its label, or below it, with `|` before each line and spaces before wrapped lines."""
-    lines = [exact(line, escaped) for line in text.split("\n")]
+    ends_a_line = text.endswith("\n")
+    lines = [exact(line, escaped) for line in text.removesuffix("\n").split("\n")]
     label = f"{name}: " if name else ""
-    if len(lines) == 1 and cells(label) + cells(lines[0]) <= room:
+    if len(lines) == 1 and not ends_a_line and cells(label) + cells(lines[0]) <= room:
         yield (Span(f"{_INDENT}{label}{lines[0]}"),)
         return
-    count = f"{len(lines):,} lines" if len(lines) > 1 else "1 line"
-    yield (Span(f"{_INDENT}{label}"), Span(f"{count}, {len(text):,} characters", "faint"))
+    size = f"{_counted(len(lines), 'line')}, {_counted(len(text), 'character')}"
+    if ends_a_line:
+        size += ", newline at the end"
+    yield (Span(f"{_INDENT}{label}"), Span(size, "faint"))
     for line in lines:
         first, *more = wrapped(line, room - 2)
         yield (Span(f"{_INDENT}| ", "faint"), Span(first))
@@ -236,8 +239,12 @@ def _field(name: str, text: str, room: int, escaped: Counter[str]) -> Iterator[L
             yield (Span(f"{_INDENT}  "), Span(piece))
 
 
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def _is_worth_a_diff(changes: Sequence[FileChange]) -> bool:
-    """Whether the changes are shown as diffs. A new file is shown whole, as any other argument."""
+    """Whether the changes are shown as diffs. A new file is shown in full, like any other argument."""
     texts = [
         text for change in changes for text in (change.before, change.after) if text is not None
     ]
@@ -257,9 +264,11 @@ def _diff(change: FileChange, room: int, escaped: Counter[str]) -> Iterator[Line
             "strong",
         ),
     )
-    before, after = (
-        [] if text is None else text.split("\n") for text in (change.before, change.after)
-    )
+    texts = [change.before, change.after]
+    if all(text is None or text.endswith("\n") for text in texts):
+        # Where only one of them ends with a newline, the empty line after it shows the difference.
+        texts = [text and text.removesuffix("\n") for text in texts]
+    before, after = ([] if text is None else text.split("\n") for text in texts)
     lines = unified_diff(before, after, lineterm="")
     for line in islice(lines, 2, None):  # after the names of the files
         style = _SIGNS.get(line[:1], "plain")

@@ -33,7 +33,7 @@ MAX_BYTES = 256 * 1024 * 1024
 _ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}")
 
 
-class Session(Struct, frozen=True, kw_only=True):
+class StoredSession(Struct, frozen=True, kw_only=True):
     """One conversation. `turns` has no instructions: every run adds its own."""
 
     version: int = VERSION
@@ -47,17 +47,17 @@ class Session(Struct, frozen=True, kw_only=True):
     usage: Usage = field(default_factory=Usage)
 
 
-_read = reader(Session)
+_read = reader(StoredSession)
 
 
 def is_session_id(text: str) -> bool:
     return _ID.fullmatch(text) is not None
 
 
-def new_session(root: Path, model: str, now: float) -> Session:
+def new_session(root: Path, model: str, now: float) -> StoredSession:
     """A new, empty conversation."""
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now))
-    return Session(
+    return StoredSession(
         id=f"{stamp}-{secrets.token_hex(3)}",
         root=str(root),
         model=model,
@@ -67,17 +67,20 @@ def new_session(root: Path, model: str, now: float) -> Session:
 
 
 class Sessions:
-    """The stored conversations of one user."""
+    """The stored conversations of one user. is_kept: whether `save` stores anything."""
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
+    def __init__(self, environ: Mapping[str, str], *, is_kept: bool = True) -> None:
         self._folder = state_folder(environ) / "sessions"
+        self.is_kept = is_kept
 
-    def save(self, session: Session) -> None:
+    def save(self, session: StoredSession) -> None:
         """Write the conversation, replacing its older state.
 
         Raises:
             OSError: the disk is full, or permission is missing.
         """
+        if not self.is_kept:
+            return
         folder = self._of_root(Path(session.root))
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = folder / f"{session.id}.json"
@@ -86,7 +89,7 @@ class Sessions:
         if is_new:
             self._forget_old(folder)
 
-    def load(self, session_id: str) -> Session:
+    def load(self, session_id: str) -> StoredSession:
         """The conversation with this id, from any folder.
 
         Raises:
@@ -102,7 +105,7 @@ class Sessions:
             )
         return _load(found[0])
 
-    def latest(self, root: Path) -> Session:
+    def latest(self, root: Path) -> StoredSession:
         """The conversation in this folder that was used last.
 
         Raises:
@@ -113,9 +116,9 @@ class Sessions:
             raise ConfigError(f"--resume: expected a saved conversation in {root}, found none")
         return _load(files[0])
 
-    def all_of(self, root: Path) -> list[Session | str]:
+    def all_of(self, root: Path) -> list[StoredSession | str]:
         """All conversations in this folder, the newest first; for a file that cannot be read, the reason."""
-        found: list[Session | str] = []
+        found: list[StoredSession | str] = []
         for file in self._files(self._of_root(root)):
             try:
                 found.append(_load(file))
@@ -136,7 +139,7 @@ class Sessions:
             file.unlink(missing_ok=True)
 
 
-def _load(path: Path) -> Session:
+def _load(path: Path) -> StoredSession:
     try:
         if path.stat().st_size > MAX_BYTES:
             raise ConfigError(f"{path}: expected at most {MAX_BYTES:,} bytes, got more")
@@ -157,7 +160,7 @@ def _load(path: Path) -> Session:
         ) from error
 
 
-def _json_of(session: Session) -> bytes:
+def _json_of(session: StoredSession) -> bytes:
     data = dumps_document(session)
     # UTF-8 cannot express half a surrogate pair, and readers refuse its escape.
     return dumps_document(_mended(loads(data))) if b"\\ud" in data else data

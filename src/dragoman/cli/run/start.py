@@ -17,11 +17,11 @@ from msgspec import Struct, structs
 from dragoman.agent import Agent, default_model, open_model
 from dragoman.cli.options import Options
 from dragoman.cli.run.conversation import SERVER_FAILED, TerminalConversation
-from dragoman.cli.run.display import Display, EventLines, SessionStarted, Watcher
+from dragoman.cli.run.display import Display, EventLines, SessionStarted, Watcher, ticking
 from dragoman.cli.run.keyboard import Keyboard, TypeAhead, TypedLines
 from dragoman.cli.run.live_screen import LiveScreen
 from dragoman.cli.run.person import Person
-from dragoman.cli.run.sessions import Session, Sessions, is_session_id, new_session
+from dragoman.cli.run.sessions import Sessions, StoredSession, is_session_id, new_session
 from dragoman.cli.run.signals import Signals
 from dragoman.cli.run.slash_commands import COMMANDS
 from dragoman.cli.run.tools import Toolset, open_tools, policy_of, read_text, servers_of
@@ -113,11 +113,11 @@ def start(options: Options) -> int:
         session = sessions.load(resume) if resume else sessions.latest(root)
         root = root if options.root is not None else _root(session.root)
     prompt = _read_prompt(prompt)
-    return asyncio.run(_run(_plan(options, root, sessions, session, prompt)))
+    return asyncio.run(_run(_plan(options, root, session, prompt)))
 
 
 class _Plan(Struct, frozen=True, kw_only=True):
-    """Everything that is determined before anything is started.
+    """Everything that is decided before anything starts.
 
     instructions: None: the default ones. prompt: None: a person is asked for it.
     """
@@ -131,13 +131,11 @@ class _Plan(Struct, frozen=True, kw_only=True):
     policy: Policy
     servers: tuple[McpServerSettings, ...]
     sessions: Sessions
-    session: Session
+    session: StoredSession
     prompt: str | None
 
 
-def _plan(
-    options: Options, root: Path, sessions: Sessions, kept: Session | None, prompt: str | None
-) -> _Plan:
+def _plan(options: Options, root: Path, kept: StoredSession | None, prompt: str | None) -> _Plan:
     if prompt is None and not is_attended():
         raise ConfigError("expected a PROMPT, as an argument or on standard input; got none")
     flags = Flags(upstream=options.upstream, key_env=options.key_env)
@@ -162,10 +160,15 @@ def _plan(
         instructions=instructions,
         policy=policy_of(options),
         servers=servers_of(options.mcp or (), settings),
-        sessions=sessions,
+        sessions=Sessions(os.environ, is_kept=_keeps(settings)),
         session=structs.replace(session, model=model),
         prompt=prompt,
     )
+
+
+def _keeps(settings: Settings) -> bool:
+    """Whether conversations and questions are kept: the same setting as for responses in the gateway."""
+    return settings.store is None or settings.store.policy != "off"
 
 
 def _limits(options: Options) -> EngineSettings:
@@ -203,17 +206,18 @@ async def _converse(plan: _Plan, signals: Signals) -> int:
     options = plan.options
     secrets = secrets_of(structs.replace(plan.settings, mcp=plan.servers), os.environ)
     with ExitStack() as terminal:
-        watcher, person = _surroundings(
-            options, secrets, signals, terminal, is_talk=plan.prompt is None
-        )
+        watcher, person = _surroundings(plan, secrets, signals, terminal)
         terminal.enter_context(logs_as_notes(watcher, secrets))
         terminal.enter_context(closing(watcher))
         async with AsyncExitStack() as stack:
             names = ", ".join(each.name for each in plan.servers)
             with watcher.waiting(f"starting MCP servers: {names}") if names else nullcontext():
-                tools = await stack.enter_async_context(
-                    open_tools(plan.root, options, plan.policy, plan.settings, plan.servers, person)
-                )
+                async with ticking(watcher):
+                    tools = await stack.enter_async_context(
+                        open_tools(
+                            plan.root, options, plan.policy, plan.settings, plan.servers, person
+                        )
+                    )
             model = await stack.enter_async_context(open_model(plan.model, settings=plan.settings))
             given = plan.instructions
             instructions = (
@@ -244,15 +248,17 @@ async def _converse(plan: _Plan, signals: Signals) -> int:
 
 
 def _surroundings(
-    options: Options, secrets: Secrets, signals: Signals, terminal: ExitStack, *, is_talk: bool
+    plan: _Plan, secrets: Secrets, signals: Signals, terminal: ExitStack
 ) -> tuple[Watcher, Person | None]:
-    """The watcher that shows the run, and the person who may be asked. `terminal` gives the terminal back."""
+    """The watcher that shows the run, and the person who may be asked. `terminal` restores the terminal."""
+    options = plan.options
     screen = _screen(sys.stdout)
     watcher: Watcher = (
         EventLines()
         if options.json
-        else Display(screen, is_quiet=options.quiet, can_expand=is_talk)
+        else Display(screen, is_quiet=options.quiet, can_expand=plan.prompt is None)
     )
+    signals.on_leave = watcher.close
     if not is_attended():
         return watcher, None
     is_shared = not options.json and sys.stdout.isatty()
@@ -260,18 +266,24 @@ def _surroundings(
     if _is_dumb():
         return watcher, Person(asking, TypedLines(sys.stdin.fileno(), asking.prompt))
     ahead = TypeAhead(sys.stdin.fileno())
-    editor = _editor(sys.stdout if is_shared else sys.stderr, ahead, secrets)
+    stream = sys.stdout if is_shared else sys.stderr
+    editor = _editor(stream, ahead, secrets, is_kept=plan.sessions.is_kept)
     terminal.enter_context(ahead.opened())
     terminal.enter_context(signals.calling("SIGCONT", screen.forget_rows))
-    signals.on_leave = ahead.restore
+
+    def leave() -> None:
+        watcher.close()
+        ahead.restore()
+
+    signals.on_leave = leave
     return watcher, Person(asking, editor)
 
 
-def _editor(stream: TextIO, ahead: TypeAhead, secrets: Secrets) -> Keyboard:
+def _editor(stream: TextIO, ahead: TypeAhead, secrets: Secrets, *, is_kept: bool) -> Keyboard:
     from dragoman.cli.run.editor import LineEditor, QuestionHistory  # noqa: PLC0415 - needs prompt_toolkit, which scripts do not
 
     def may_keep(text: str) -> bool:
-        return redact(secrets.hide(text)) == text
+        return is_kept and redact(secrets.hide(text)) == text
 
     history = QuestionHistory(state_folder(os.environ) / "history.jsonl", may_keep)
     return LineEditor(
@@ -329,7 +341,7 @@ def _announce(plan: _Plan, tools: Toolset, watcher: Watcher, *, is_attended: boo
         watcher.note(warning)
 
 
-def _model_of(session: Session | None) -> str | None:
+def _model_of(session: StoredSession | None) -> str | None:
     """The model of a stored conversation, unless it was the rehearsal's: other upstreams do not have that model."""
     if session is None or session.model.startswith("rehearsal"):
         return None
@@ -372,7 +384,7 @@ def _read_prompt(given: str | None) -> str | None:
     return prompt
 
 
-def _session_line(session: Session | str) -> Line:
+def _session_line(session: StoredSession | str) -> Line:
     if isinstance(session, str):
         return (Span(visible_line(session), "bad"),)
     count = len(session.turns)

@@ -83,7 +83,7 @@ def policy_of(options: Options) -> Policy:
 
 
 def _private_places(options: Options, settings: Settings, root: Path) -> Iterator[str]:
-    """Files that this run reads or stores but its commands must not read, beside those that every sandbox hides.
+    """Files that this run reads or stores but its commands must not read, besides those that every sandbox hides.
 
     A configuration in the agent's folder is a file of the project: it is hidden only if it contains a secret.
     """

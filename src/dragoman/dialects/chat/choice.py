@@ -34,7 +34,7 @@ from dragoman.core.open_parts import OpenPart, OpenReasoning, OpenText, Parts
 from dragoman.core.open_wholes import OpenMedia
 from dragoman.dialects.chat.calls import CallTrack
 from dragoman.dialects.chat.content import read_annotation, read_part, read_sealed
-from dragoman.dialects.chat.entries import legacy_entry, read_entry, usual_entry
+from dragoman.dialects.chat.entries import legacy_entry, read_entry, typed_entry
 from dragoman.dialects.chat.wire import (
     AUDIO_FIELDS,
     CHOICE_FIELDS,
@@ -44,7 +44,7 @@ from dragoman.dialects.chat.wire import (
     FINISHES,
     REASONING_FIELDS,
     SEALED_FIELDS,
-    UsualChoice,
+    TypedChoice,
 )
 from dragoman.errors import MalformedJson
 from dragoman.model.events import Event, Finished, Noticed
@@ -114,8 +114,8 @@ class ChoiceTrack:
             self._notice("choice", join_object(rest.fields))
         self._find_streaming()
 
-    def read_usual(self, choice: UsualChoice, *, wire_index: int = 0) -> None:
-        """As `read`, for an entry that fits `wire.UsualChoice`.
+    def read_typed(self, choice: TypedChoice, *, wire_index: int = 0) -> None:
+        """As `read`, for an entry that fits `wire.TypedChoice`.
 
         Raises:
             RemoteProtocolError: as `read`.
@@ -130,7 +130,7 @@ class ChoiceTrack:
         if delta.tool_calls:
             self._end_current()
             self._calls.read(
-                [usual_entry(call) for call in delta.tool_calls], wire_index=wire_index
+                [typed_entry(call) for call in delta.tool_calls], wire_index=wire_index
             )
         if self._ending is not None:
             self._note_more(before)

@@ -1,7 +1,7 @@
 """Decodes Chat Completions to events: the frames of a stream, and a whole body.
 
 Nearly every frame is one delta of text, reasoning or arguments and is decoded by its typed shape alone
-(`wire.HotChunk`). All others are read field by field, leniently: null is absent, unknown fields are kept. `choice` decodes
+(`wire.DeltaChunk`). All others are read field by field, leniently: null is absent, unknown fields are kept. `choice` decodes
 the entries of `choices`; this module decodes what belongs to the whole answer: its beginning, its usage, its errors, its end.
 
     SILENT --first chunk with choices--> SPEAKING --[DONE], or the end of the stream-> OVER
@@ -31,9 +31,9 @@ from dragoman.dialects.chat.usage import read_usage
 from dragoman.dialects.chat.wire import (
     CHUNK_FIELDS,
     FAILED_FINISHES,
-    UsualChunk,
-    decode_hot,
-    decode_usual,
+    TypedChunk,
+    decode_chunk,
+    decode_delta,
 )
 from dragoman.dialects.codec import DecodeContext
 from dragoman.dialects.stream_decoder import Step
@@ -77,7 +77,7 @@ class ChatReader:
     def find_delta(self, _opening: bytes, data: bytes, /) -> tuple[OpenPart, str] | None:
         """See `stream_decoder.FrameReader`. Decodes by the typed shape alone."""
         try:
-            choice = decode_hot(data).choices[0]
+            choice = decode_delta(data).choices[0]
         except FAST_FAILURES:
             return None
         track = self._choices.get(choice.index)
@@ -137,7 +137,7 @@ class ChatReader:
             return self._read_empty(frame)
         if frame.is_done:
             return self._finish_marked()
-        events = self._read_usual(data)
+        events = self._read_typed(data)
         if events is not None:
             return events
         chunk = present(as_object(data))  # raises MalformedJson before any state changes
@@ -148,28 +148,28 @@ class ChatReader:
             return self._read_stranger(frame, data, chunk)
         return self._read_chunk(chunk)
 
-    def _read_usual(self, data: bytes) -> tuple[Event, ...] | None:
-        """Decode a chunk that fits `UsualChunk`; None if it must be read field by field."""
+    def _read_typed(self, data: bytes) -> tuple[Event, ...] | None:
+        """Decode a chunk that fits `TypedChunk`; None if it must be read field by field."""
         try:
-            chunk = decode_usual(data)
+            chunk = decode_chunk(data)
         except FAST_FAILURES:
             return None
         if chunk.is_odd:
             return None
         is_single = self._is_single
         try:
-            self._read_usual_envelope(chunk)
+            self._read_typed_envelope(chunk)
             for choice in chunk.choices:
                 wire_index = max(choice.index, 0)
                 track = self._track(0 if is_single else wire_index)
-                track.read_usual(choice, wire_index=wire_index if is_single else 0)
+                track.read_typed(choice, wire_index=wire_index if is_single else 0)
         except RemoteProtocolError as broken:
             return self.fail(error_info(broken))
         if chunk.usage != NULL:
             self._note_usage(read_usage(chunk.usage))
         return self._parts.take()
 
-    def _read_usual_envelope(self, chunk: UsualChunk) -> None:
+    def _read_typed_envelope(self, chunk: TypedChunk) -> None:
         changed: dict[str, Raw] = {}
         if chunk.service_tier not in (NULL, self._extra.get("service_tier")):
             changed["service_tier"] = chunk.service_tier

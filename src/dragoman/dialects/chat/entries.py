@@ -15,7 +15,7 @@ from dragoman.core.fields import (
     is_object,
     read_fragment,
 )
-from dragoman.dialects.chat.wire import CALL_FIELDS, UsualCall
+from dragoman.dialects.chat.wire import CALL_FIELDS, ChunkCall
 from dragoman.model.parts import CallKind
 
 _NAMES = ("name", "function_name", "tool_name", "call_name")
@@ -86,8 +86,8 @@ def read_entry(raw: Raw) -> CallEntry:
     )
 
 
-def usual_entry(call: UsualCall) -> CallEntry:
-    """As `read_entry`, for an entry that fits `wire.UsualCall`."""
+def typed_entry(call: ChunkCall) -> CallEntry:
+    """As `read_entry`, for an entry that fits `wire.ChunkCall`."""
     function = call.function
     return CallEntry(
         index=call.index,

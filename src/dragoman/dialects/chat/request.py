@@ -28,8 +28,9 @@ from dragoman.core.fields import (
     refuse,
     without,
 )
+from dragoman.core.loaded_tools import in_order_of_loading
 from dragoman.core.losses import LossBook, note_namespaces, note_request_fields
-from dragoman.core.pairing import merge_turns, pair_results
+from dragoman.core.pairing import merge_turns, pair_results, put_system_first
 from dragoman.core.prompt_cache import read_settings, write_options
 from dragoman.core.request_settings import (
     SettingTable,
@@ -261,8 +262,12 @@ def encode_request(
         note_request_fields(book, request.extra)
     if request.namespaces:
         note_namespaces(book, request.namespaces, note_foreign)
+    request = in_order_of_loading(request)
     paired, pairing = pair_results(request.turns)
     turns, merging = merge_turns(paired)
+    if not target.system_messages:
+        turns, moved = put_system_first(turns)
+        merging = (*merging, *moved)
     used = [
         wire_name(part)
         for turn in turns

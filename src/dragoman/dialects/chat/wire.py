@@ -1,7 +1,7 @@
 """The field names and values of Chat Completions, OpenAI's own and those of servers that imitate it.
 
-`HotChunk` is the shape of nearly every frame: one choice with one text, reasoning or arguments delta and nothing else.
-A frame with anything else (a finish, usage, an error, a call's first delta) does not fit; it is read as a `UsualChunk`
+`DeltaChunk` is the shape of nearly every frame: one choice with one text, reasoning or arguments delta and nothing else.
+A frame with anything else (a finish, usage, an error, a call's first delta) does not fit; it is read as a `TypedChunk`
 or field by field. Fields typed `None` may be null or absent.
 
 Specification: the `openai` SDK, `openai.types.chat`.
@@ -17,28 +17,28 @@ from dragoman.core.prompt_cache import BreakpointForm
 from dragoman.model.outcome import FinishReason
 from dragoman.model.parts import CallKind
 
-# --- hot deltas -------------------------------------------------------------------------------------------------------
+# --- frames that are one delta ----------------------------------------------------------------------------------------
 
 
 _NULL = Raw(b"null")
 
 
-class HotFunction(Struct, gc=False, forbid_unknown_fields=True):
+class DeltaFunction(Struct, gc=False, forbid_unknown_fields=True):
     arguments: str
     name: None = None
 
 
-class HotCall(Struct, gc=False, forbid_unknown_fields=True):
-    function: HotFunction
+class DeltaCall(Struct, gc=False, forbid_unknown_fields=True):
+    function: DeltaFunction
     index: int
     id: None = None
     type: Literal["function"] | None = None
     custom: None = None
 
 
-class HotDelta(Struct, gc=False, forbid_unknown_fields=True):
+class OneDelta(Struct, gc=False, forbid_unknown_fields=True):
     content: str | None = None
-    tool_calls: tuple[HotCall] | None = None
+    tool_calls: tuple[DeltaCall] | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
     role: str | None = None
@@ -50,10 +50,10 @@ class HotDelta(Struct, gc=False, forbid_unknown_fields=True):
     reasoning_details: None = None
 
 
-class HotChoice(Struct, gc=False, forbid_unknown_fields=True):
+class DeltaChoice(Struct, gc=False, forbid_unknown_fields=True):
     """Some servers send the last fields with every delta; they are read only where a choice finishes."""
 
-    delta: HotDelta
+    delta: OneDelta
     index: int = 0
     finish_reason: None = None
     logprobs: None = None
@@ -67,36 +67,36 @@ class HotChoice(Struct, gc=False, forbid_unknown_fields=True):
     token_ids: Raw = _NULL
 
 
-class HotChunk(Struct, gc=False):
+class DeltaChunk(Struct, gc=False):
     """Other fields of a chunk repeat those of the first chunk, which never takes this shape."""
 
-    choices: tuple[HotChoice]
+    choices: tuple[DeltaChoice]
     usage: None = None
     error: None = None
     base_resp: None = None
     moderation: None = None
 
 
-decode_hot = typed_decoder(HotChunk)
+decode_delta = typed_decoder(DeltaChunk)
 
-# --- the other usual chunks -------------------------------------------------------------------------------------------
+# --- the other chunks of nearly every stream --------------------------------------------------------------------------
 
 
-class UsualFunction(Struct, gc=False, forbid_unknown_fields=True):
+class ChunkFunction(Struct, gc=False, forbid_unknown_fields=True):
     arguments: str | None = None
     name: str | None = None
 
 
-class UsualCall(Struct, gc=False, forbid_unknown_fields=True):
-    function: UsualFunction
+class ChunkCall(Struct, gc=False, forbid_unknown_fields=True):
+    function: ChunkFunction
     index: int
     id: str | None = None
     type: Literal["function"] | None = None
 
 
-class UsualDelta(Struct, gc=False, forbid_unknown_fields=True):
+class TypedDelta(Struct, gc=False, forbid_unknown_fields=True):
     content: str | None = None
-    tool_calls: list[UsualCall] | None = None
+    tool_calls: list[ChunkCall] | None = None
     role: str | None = None
     refusal: None = None
     function_call: None = None
@@ -104,18 +104,18 @@ class UsualDelta(Struct, gc=False, forbid_unknown_fields=True):
     reasoning: str | None = None
 
 
-class UsualChoice(Struct, gc=False, forbid_unknown_fields=True):
-    delta: UsualDelta
+class TypedChoice(Struct, gc=False, forbid_unknown_fields=True):
+    delta: TypedDelta
     index: int = 0
     finish_reason: str | None = None
     logprobs: None = None
     stop_reason: None = None
 
 
-class UsualChunk(Struct, gc=False, forbid_unknown_fields=True):
+class TypedChunk(Struct, gc=False, forbid_unknown_fields=True):
     """A role, the first text, the beginning of a call, a finish, usage: the other chunks of nearly every stream."""
 
-    choices: list[UsualChoice]
+    choices: list[TypedChoice]
     id: str | None = None
     object: str | None = None
     created: int | None = None
@@ -137,7 +137,7 @@ class UsualChunk(Struct, gc=False, forbid_unknown_fields=True):
         return False
 
 
-decode_usual = typed_decoder(UsualChunk)
+decode_chunk = typed_decoder(TypedChunk)
 """Without this shape a flood costs up to 1.09 times and a small stream 1.08 times as much."""
 
 # --- known fields: all others are kept as extra -----------------------------------------------------------------------

@@ -25,7 +25,7 @@ from msgspec import Struct, structs
 from dragoman._json import dumps_document
 from dragoman.core.aliases import NameLimits, NameMap, alias_id, is_named
 from dragoman.core.freeform import wrap_input, wrapper_tool
-from dragoman.core.loaded_tools import LoadedTools
+from dragoman.core.loaded_tools import LoadedTools, in_order_of_loading
 from dragoman.core.losses import (
     BUILTIN_FIELDS,
     LossBook,
@@ -289,6 +289,8 @@ def wire_names(
             (None, wires[key]): names.origins[None, wire] for key, wire in names.wires.items()
         },
         customs=frozenset(wires[key] for key, wire in names.wires.items() if wire in names.customs),
+        plain=names.plain.difference(reserved.values()),
+        is_same=False,
     )
 
 
@@ -429,6 +431,7 @@ def encode_request(
     book = LossBook(LOSSES, policy)
     note_request_fields(book, request.extra)
     note_namespaces(book, request.namespaces, note_foreign)
+    request = in_order_of_loading(request)
     turns, pairing = pair_results(request.turns)
     used = [
         (part.namespace, part.name)

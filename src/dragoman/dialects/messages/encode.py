@@ -476,7 +476,9 @@ class MessagesEncoder:
         self._context = context
         self._book = answer_book(LOSSES, context.losses)
         self._blocks = BlockWriter(self._book)
-        self._is_hot = False  # message_start was written, no bytes are held, the stream is not over
+        self._is_writing = (
+            False  # message_start was written, no bytes are held, the stream is not over
+        )
         self._is_over = False
         self._is_mute = False  # the encoder failed the stream itself: later events are not written
         self._started: Started | None = None
@@ -497,7 +499,7 @@ class MessagesEncoder:
         Raises:
             LocalProtocolError: the event is not allowed at this point, or parts overlap.
         """
-        if self._is_hot:
+        if self._is_writing:
             match event:
                 case TextDelta():
                     return self._blocks.text(event)
@@ -527,7 +529,7 @@ class MessagesEncoder:
         self, kind: type[TextDelta | InputDelta], part: int, texts: Sequence[str]
     ) -> bytes | None:
         """See `codec.StreamEncoder`."""
-        return self._blocks.write_many(kind, part, texts) if self._is_hot else None
+        return self._blocks.write_many(kind, part, texts) if self._is_writing else None
 
     def resume(self, seen: Sequence[Event], last: bytes, choices: int) -> None:  # noqa: ARG002 -- neither is needed here
         """See `codec.StreamEncoder`. The client has seen blocks open that the encoder would open with their first text."""
@@ -590,7 +592,7 @@ class MessagesEncoder:
         out = self._blocks.end(event)
         if self._blocks.is_cut and self._held is None:
             self._held = []
-            self._is_hot = False
+            self._is_writing = False
         return out
 
     def _on_noticed(self, event: Noticed) -> bytes:
@@ -664,7 +666,7 @@ class MessagesEncoder:
                 id=context.response_id, status=status, frames=frames, fail=fail
             )
         self._is_over = True
-        self._is_hot = False
+        self._is_writing = False
         self._held = None
 
     def _begun(self, *, is_needed: bool = True) -> bytes:
@@ -675,7 +677,7 @@ class MessagesEncoder:
             if is_needed:
                 raise LocalProtocolError("expected Started first")
             return b""
-        self._is_begun = self._is_hot = True
+        self._is_begun = self._is_writing = True
         message: Block = {
             **message_fields(self._started, self._context),
             "content": [],

@@ -10,7 +10,7 @@ Settings of other dialects have an effort, which becomes a budget of tokens.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 from msgspec import Struct
@@ -26,6 +26,7 @@ from dragoman.core.fields import (
     ask_object,
     ask_text,
     is_present,
+    need_text,
     own_fields,
     present,
     read_object,
@@ -34,6 +35,7 @@ from dragoman.core.fields import (
     refuse,
     without,
 )
+from dragoman.core.loaded_tools import in_order_of_loading
 from dragoman.core.losses import LossBook, note_namespaces, note_request_fields
 from dragoman.core.pairing import merge_turns, pair_results
 from dragoman.core.request_settings import (
@@ -77,12 +79,18 @@ from dragoman.dialects.messages.wire import (
     CACHE_CONTROL,
     DEFERRED_BETA,
     MAPPED_FIELDS,
-    THINKING_TYPES,
+    MAPPED_THINKING,
 )
-from dragoman.errors import RequestRefused
 from dragoman.model.outcome import LossAction, Repair
 from dragoman.model.parts import Call, Extra
-from dragoman.model.request import CacheSettings, ReasoningSettings, Request, ResponseFormat, Tool
+from dragoman.model.request import (
+    CacheSettings,
+    ReasoningSettings,
+    Request,
+    ResponseFormat,
+    Tool,
+    Turn,
+)
 
 MIN_BUDGET = 1024  # the vendor's minimum
 _DEFAULT_EFFORT = "medium"
@@ -96,14 +104,9 @@ def read_reasoning(request: Fields, _key: str) -> ReasoningSettings | None:
         if effort is None:
             return None
         return ReasoningSettings(effort=effort, extra=Extra("messages", {}))
-    kind = ask_text(thinking, "type", "thinking")
-    if kind not in THINKING_TYPES:
-        raise RequestRefused(
-            f"thinking.type: expected one of {', '.join(sorted(THINKING_TYPES))}, got {kind or 'nothing'}",
-            param="thinking.type",
-        )
+    kind = need_text(thinking, "type", "thinking")
     fields = without(present(thinking), MAPPED_FIELDS["thinking"])
-    if kind == "between_tools":
+    if kind not in MAPPED_THINKING:  # a new one must not end the turn of its client
         fields["type"] = thinking["type"]
     is_on = kind != "disabled"
     is_shown = read_text(thinking.get("display")) != "omitted"
@@ -366,6 +369,12 @@ def _read_fields(fields: Fields) -> Request:
     return make_request(turns=turns, extra=Extra("messages", extra) if extra else None, **settings)
 
 
+def _used(turns: Sequence[Turn]) -> list[tuple[str | None, str]]:
+    """The tools that the client's calls name."""
+    calls = [part for turn in turns for part in turn.parts if isinstance(part, Call)]
+    return [(call.namespace, call.name) for call in calls if call.executor == "client"]
+
+
 def encode_request(
     request: Request,
     target: Target = DEFAULT_TARGET,
@@ -383,12 +392,11 @@ def encode_request(
         note_request_fields(book, request.extra, edit)
         own |= edit
     note_namespaces(book, request.namespaces, note_foreign)
+    request = request if target.deferred_tools is not False else in_order_of_loading(request)
     continues = _continues(own)
     paired, pairing = pair_results(request.turns, continues=continues)
     turns, merging = merge_turns(paired)
-    calls = [part for turn in turns for part in turn.parts if isinstance(part, Call)]
-    used = [(call.namespace, call.name) for call in calls if call.executor == "client"]
-    names = NameMap.build(request.tools, used, target.names)
+    names = NameMap.build(request.tools, _used(turns), target.names)
     loaded = find_loaded(request.tools, turns, target)
     conversation = MessageListWriter(
         RequestBlockWriter(names, target, book, request.tools, loaded),
@@ -422,10 +430,10 @@ def encode_request(
     fields.update(_about(request, own, book))
     _note_unsaid(request, book)
     note_include(request, book, given=(_ENCRYPTED,))
-    body = dumps_document({**fields, **own})
     repairs = (*pairing, *merging, *conversation.repairs, *tools.repairs)
     betas = (*((DEFERRED_BETA,) if loaded else ()), *compaction_betas(own))
-    return EncodedRequest(body, names, book.losses, repairs, betas=betas)
+    fields |= own
+    return EncodedRequest(dumps_document(fields), names, book.losses, repairs, betas=betas)
 
 
 def find_repairs(request: Request) -> tuple[Repair, ...]:

@@ -45,6 +45,7 @@ from dragoman.core.fields import (
 from dragoman.core.freeform import wrap_input
 from dragoman.core.loaded_tools import LoadedTools
 from dragoman.core.losses import LossBook
+from dragoman.core.pairing import as_reminder
 from dragoman.core.seals import split_family
 from dragoman.dialects.codec import Target
 from dragoman.dialects.messages.blocks import (
@@ -554,10 +555,6 @@ def _begins_with_thinking(turn: Turn) -> bool:
 PLACEHOLDER = "."
 """The text of a user message where the vendor requires one and there is none: the shortest that is not empty."""
 
-# The tags in which Claude Code writes such texts for models that have no system messages.
-_REMINDER = "<system-reminder>"
-_REMINDER_END = "</system-reminder>"
-
 _Role = Literal["user", "assistant", "system"]
 _SERVER_CALLS = frozenset({"server_tool_use", "mcp_tool_use"})
 
@@ -662,7 +659,7 @@ class MessageListWriter:
         for block in blocks:
             text = block.get("text")
             if isinstance(text, str):
-                block["text"] = f"{_REMINDER}\n{text}\n{_REMINDER_END}"
+                block["text"] = as_reminder(text)
         self._add("user", blocks, replace(turn, extra=None), where)
 
     def _add(self, role: _Role, blocks: list[Block], turn: Turn, where: str) -> None:

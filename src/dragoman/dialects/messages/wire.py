@@ -1,7 +1,7 @@
 """The vendor's names of events, blocks, deltas, tools and fields of Anthropic Messages, and what each becomes.
 
 The tables are data, so that a test can walk the vendor's own types and find each of them either mapped or listed as
-kept without meaning (opaque, noticed, extra). Nothing here has behaviour, except the typed shape of the hot deltas.
+kept without meaning (opaque, noticed, extra). Nothing here has behaviour, except the typed shape of frames that are one delta.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from dragoman.core.prompt_cache import BreakpointForm
 from dragoman.model.outcome import FinishReason
 from dragoman.model.parts import CallKind
 
-# --- the hot deltas -----------------------------------------------------------------------------------------------
+# --- frames that are one delta ----------------------------------------------------------------------------------------
 # Unknown fields are forbidden here, so that a delta that has any is read field by field and keeps them.
 
 
@@ -194,6 +194,8 @@ DEFERRED_BETA = "advanced-tool-use-2025-11-20"
 
 TOOL_CHOICES = frozenset({"auto", "any", "tool", "none"})
 THINKING_TYPES = frozenset({"enabled", "disabled", "adaptive", "between_tools"})
+MAPPED_THINKING = THINKING_TYPES - {"between_tools"}
+"""Ways of thinking that the canonical model has; others are kept."""
 
 # --- fields that the canonical model has; all others are kept in `extra` -------------------------------------------
 

@@ -8,6 +8,7 @@ from dragoman.dialects.responses.compaction import (
     is_trigger,
     native_item,
     unpack_item,
+    with_trigger,
 )
 from dragoman.dialects.responses.conversations import conversation_of, with_conversation
 from dragoman.dialects.responses.decode import ResponsesReader, read_body
@@ -42,8 +43,8 @@ from dragoman.dialects.responses.websocket import (
     Steer,
     error_frame,
     lane_member,
-    lane_of,
     read_message,
+    read_refused,
 )
 
 __all__ = (
@@ -76,7 +77,6 @@ __all__ = (
     "is_usable_body",
     "is_waiting",
     "lane_member",
-    "lane_of",
     "list_items",
     "native_item",
     "queue_response",
@@ -85,12 +85,14 @@ __all__ = (
     "read_end",
     "read_message",
     "read_opening",
+    "read_refused",
     "read_submitted",
     "read_typed",
     "sequence_number",
     "terminal_event",
     "unpack_item",
     "with_conversation",
+    "with_trigger",
     "without_background",
     "write_body",
 )

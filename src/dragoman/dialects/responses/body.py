@@ -42,8 +42,8 @@ from dragoman.dialects.responses.wire import (
     LATE_FIELDS,
     PREFIXES,
     BodyReasoning,
-    RegularCall,
     TypedBody,
+    TypedFunctionCall,
     WrittenBody,
     WrittenCall,
     WrittenMessage,
@@ -86,7 +86,7 @@ def read_typed(data: bytes) -> Outcome | None:
     calls = 0
     for item in response.output:
         ids.add(item.id)
-        if isinstance(item, RegularCall):
+        if isinstance(item, TypedFunctionCall):
             if not _is_regular(item):
                 return None
             call_ids.add(item.call_id)
@@ -133,7 +133,7 @@ def read_typed(data: bytes) -> Outcome | None:
     )
 
 
-def _is_regular(call: RegularCall) -> bool:
+def _is_regular(call: TypedFunctionCall) -> bool:
     return (
         call.status == "completed"
         and call.id.startswith(_CALL)

@@ -24,7 +24,7 @@ from dragoman.dialects.responses.items import (
     read_function_like,
     read_regular_call,
 )
-from dragoman.dialects.responses.open_items import Item, ItemCall, OpenItems
+from dragoman.dialects.responses.open_items import ItemCall, OpenItem, OpenItems
 from dragoman.dialects.responses.wire import (
     CALL_ITEMS,
     CodeDelta,
@@ -65,7 +65,7 @@ class OutputCalls:
         """Note that the provider gave the result itself."""
         self._answered.add(call_id)
 
-    def open(self, item: Item, raw_item: Raw, fields: Fields) -> None:
+    def open(self, item: OpenItem, raw_item: Raw, fields: Fields) -> None:
         """Open the call of an announced item."""
         said = self._read(item, raw_item, fields)
         self._inspect(item, fields, said)
@@ -81,7 +81,7 @@ class OutputCalls:
         call.open.early = said.input
         self._announce(item, call)
 
-    def open_inner(self, item: Item, fields: Fields) -> None:
+    def open_inner(self, item: OpenItem, fields: Fields) -> None:
         """Open a call that is a content part of a message."""
         said = read_function_like(fields, item.id)
         last = item.calls[-1] if item.calls else None
@@ -99,11 +99,11 @@ class OutputCalls:
         call.open.early = said.input
         self._announce(item, call)
 
-    def is_parallel(self, item: Item) -> bool:
+    def is_parallel(self, item: OpenItem) -> bool:
         """Whether the next piece of an item's input may belong to one of several calls."""
         return sum(not call.had_done for call in item.calls) > 1
 
-    def current(self, item: Item, item_type: str, fields: Fields) -> ItemCall:
+    def current(self, item: OpenItem, item_type: str, fields: Fields) -> ItemCall:
         """Return the call that a piece of an item's input belongs to.
 
         In this order: the call that the event names; the call that took input last; the first call of the item that has no
@@ -136,7 +136,7 @@ class OutputCalls:
         self._announce(item, call)
         return call
 
-    def identify(self, item: Item, call: ItemCall, fields: Fields) -> None:
+    def identify(self, item: OpenItem, call: ItemCall, fields: Fields) -> None:
         """Take the name and the id that come with a piece of input."""
         if call.open.is_announced:
             return
@@ -150,7 +150,7 @@ class OutputCalls:
         if call.open.header.call_id or item.type == "message":
             self._announce(item, call)
 
-    def close_input(self, item: Item, call: ItemCall, text: str) -> None:
+    def close_input(self, item: OpenItem, call: ItemCall, text: str) -> None:
         """Handle `function_call_arguments.done` and its like. A call inside a message, or of a finished item, has no other end."""
         is_ordered = (
             item.type == "message" or not item.announced
@@ -173,7 +173,7 @@ class OutputCalls:
         if whole and call.open.header.executor == "client":
             self._compare_whole(call, whole, "after its end")
 
-    def finish(self, item: Item, raw_item: Raw, fields: Fields, status: PartStatus) -> None:
+    def finish(self, item: OpenItem, raw_item: Raw, fields: Fields, status: PartStatus) -> None:
         """End the call of a finished item."""
         spec = CALL_ITEMS[item.type]
         value = fields.get(spec.field)
@@ -184,7 +184,7 @@ class OutputCalls:
         call.lacks_input = find_input(fields)[0] is None
         self._finish(item, call, self._read(item, raw_item, fields), status)
 
-    def match_inner(self, item: Item, entries: Sequence[Fields]) -> list[ItemCall | None]:
+    def match_inner(self, item: OpenItem, entries: Sequence[Fields]) -> list[ItemCall | None]:
         """Return the calls that are the entries of a finished item's content: by id, else by order; None for a new call."""
         ids = [find_call_id(entry) or read_text(entry.get("id")) or "" for entry in entries]
         known = {call.open.header.call_id: call for call in item.calls if call.open.header.call_id}
@@ -192,7 +192,7 @@ class OutputCalls:
         return [known.pop(call_id, None) or next(others, None) for call_id in ids]
 
     def finish_inner(
-        self, item: Item, call: ItemCall | None, fields: Fields, *, is_only: bool
+        self, item: OpenItem, call: ItemCall | None, fields: Fields, *, is_only: bool
     ) -> None:
         """End a call that is an entry of a finished item's content, or let it wait for its arguments.
 
@@ -206,7 +206,7 @@ class OutputCalls:
             call.lacks_events = True
         self._finish(item, call, said, "completed", placeholder="{}")
 
-    def finish_rest(self, item: Item, status: PartStatus) -> None:
+    def finish_rest(self, item: OpenItem, status: PartStatus) -> None:
         """End the calls of a finished item that its content does not repeat."""
         for call in item.calls:
             if call.open.is_announced and not call.open.has_ended and call.finished is None:
@@ -224,7 +224,9 @@ class OutputCalls:
         if call.open.is_complete and (value or header).executor == "client":
             self._complete[header.call_id] = None
 
-    def close(self, item: Item, call: ItemCall, status: PartStatus, *, is_failure: bool) -> None:
+    def close(
+        self, item: OpenItem, call: ItemCall, status: PartStatus, *, is_failure: bool
+    ) -> None:
         """Close a call that is still open at the end of the answer."""
         if call.closed and not is_failure:
             status = "completed"
@@ -264,7 +266,7 @@ class OutputCalls:
                 "input_disagrees", f"expected the input of {name!r} as emitted, got another {when}"
             )
 
-    def _read(self, item: Item, raw_item: Raw, fields: Fields) -> Call:
+    def _read(self, item: OpenItem, raw_item: Raw, fields: Fields) -> Call:
         call = read_regular_call(raw_item) if item.type == "function_call" else None
         if call is not None:
             return call
@@ -273,7 +275,7 @@ class OutputCalls:
         # The item's type is `tool_use` or the like; its own id is the only one.
         return read_function_like(fields, item.id)
 
-    def _inspect(self, item: Item, fields: Fields, call: Call) -> None:
+    def _inspect(self, item: OpenItem, fields: Fields, call: Call) -> None:
         spec = CALL_ITEMS[item.type]
         if (
             spec.has_call_id
@@ -288,7 +290,7 @@ class OutputCalls:
                 f"expected no input before its deltas, got {spec.field} in output_item.added",
             )
 
-    def _add(self, item: Item, header: Call, item_type: str) -> ItemCall:
+    def _add(self, item: OpenItem, header: Call, item_type: str) -> ItemCall:
         spec = CALL_ITEMS[item_type]
         opened = OpenCall(self._parts, header, empty=spec.empty)
         call = ItemCall(opened, _WIRES.get(item_type), self._count)
@@ -296,7 +298,7 @@ class OutputCalls:
         item.calls.append(call)
         return call
 
-    def _announce(self, item: Item, call: ItemCall) -> None:
+    def _announce(self, item: OpenItem, call: ItemCall) -> None:
         """Announce a call if its name is known."""
         name = call.open.header.name
         if call.open.is_announced or not name:
@@ -315,7 +317,7 @@ class OutputCalls:
             self._items.stream(item, item.id, call.open, call.wire)
 
     def _finish(
-        self, item: Item, call: ItemCall, said: Call, status: PartStatus, placeholder: str = ""
+        self, item: OpenItem, call: ItemCall, said: Call, status: PartStatus, placeholder: str = ""
     ) -> None:
         """End a call with its item. `placeholder`: an input that may stand for arguments that are still to come."""
         self._compare(call, said)
@@ -386,7 +388,7 @@ class OutputCalls:
         call.lacks_events = call.lacks_events and not text
 
 
-def _repeats(item: Item, call: ItemCall) -> bool:
+def _repeats(item: OpenItem, call: ItemCall) -> bool:
     """Return whether a call without a name has the input of another call of its item: events that were sent twice."""
     others = [other for other in item.calls if other is not call and other.open.header.name]
     return any(other.open.key == call.open.key for other in others)

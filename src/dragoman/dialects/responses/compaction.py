@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from dragoman._json import Raw, dumps
 from dragoman.core.fields import read_int, read_object, read_objects, read_text
-from dragoman.core.summaries import Packed, pack_summary, unpack_summary
+from dragoman.core.summaries import COMPACTIONS, Packed, pack_summary, unpack_summary
 from dragoman.dialects.codec import Target
 from dragoman.dialects.responses.content import media_fields
 from dragoman.model.parts import Media, Opaque, Part, Text
@@ -16,8 +16,6 @@ from dragoman.model.request import Request, Turn
 
 TRIGGER = "compaction_trigger"
 CONTEXT_FIELD = "context_management"
-COMPACTIONS = frozenset({"compaction", "compaction_summary"})
-"""The types of the item that contains a summary: the second is an older name."""
 
 JsonObject = dict[str, object]
 
@@ -33,6 +31,17 @@ def is_trigger(part: Part) -> bool:
 
 def is_compaction(part: Part) -> bool:
     return isinstance(part, Opaque) and part.type in COMPACTIONS and part.dialect == "responses"
+
+
+def with_trigger(turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
+    """Return the turns of a stored conversation with a trigger before the last compaction.
+
+    A conversation has no item for a trigger, and a compaction in it stands for all that precedes it.
+    """
+    for number in range(len(turns) - 1, -1, -1):
+        if any(map(is_compaction, turns[number].parts)):
+            return (*turns[:number], TRIGGER_TURN, *turns[number:])
+    return turns
 
 
 def compaction_item(packed: Packed, item_id: str) -> Opaque:

@@ -5,6 +5,7 @@ a status. The content of a message is a list of parts. Refusals use OpenAI's wor
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import filterfalse
 
 from msgspec import Struct, structs
 
@@ -27,6 +28,7 @@ from dragoman.core.fields import (
 )
 from dragoman.core.ids import Minter
 from dragoman.core.request_settings import request_fields
+from dragoman.dialects.responses.compaction import TRIGGER
 from dragoman.dialects.responses.turns import EarlierItems, list_items, read_history
 from dragoman.dialects.responses.wire import ITEMS_WITH_STATUS, PREFIXES, STRICT_PREFIXES
 from dragoman.errors import RequestRefused
@@ -43,14 +45,12 @@ MAX_ITEM_ID = 512
 """Characters in the id of an item. OpenAI's have some 60, those of other providers some hundred; an index of a database takes
 two thousand bytes."""
 
-# An item that only asks for something, and says nothing.
-_UNSAID = "compaction_trigger"
 _REFERENCE = "item_reference"
 _OTHER_PREFIX = "item_"
 _FIELD = "conversation"
 
 
-class Item(Struct, frozen=True, gc=False):
+class StoredItem(Struct, frozen=True, gc=False):
     """An item and its id. `turn`: what the item contributes to a conversation."""
 
     id: str
@@ -119,8 +119,12 @@ def read_input(body: bytes) -> NewItems:
         message = {"type": "message", "role": "user", "content": found}
         return NewItems((Raw(dumps_document(message)),), "input")
     entries = found if isinstance(found, list) else []
-    said = [entry for entry in entries if read_text(read_object(entry).get("type")) != _UNSAID]
-    return NewItems(tuple(said), "input")
+    return NewItems(tuple(filterfalse(_is_trigger, entries)), "input")
+
+
+def _is_trigger(entry: Raw) -> bool:
+    """Whether an item only asks for a compaction: it is no item of a conversation."""
+    return read_text(read_object(entry).get("type")) == TRIGGER
 
 
 def items_of_turns(turns: Sequence[Turn], seed: str) -> NewItems:
@@ -144,7 +148,7 @@ def resolve(items: NewItems, known: dict[str, bytes]) -> NewItems:
     return NewItems(tuple(entries), items.where)
 
 
-def complete(items: NewItems, seed: str) -> list[Item]:
+def complete(items: NewItems, seed: str) -> list[StoredItem]:
     """Return the items with all that a stored item has. `seed`: for the ids of items without one.
 
     Raises:
@@ -156,7 +160,9 @@ def complete(items: NewItems, seed: str) -> list[Item]:
         for number, entry in enumerate(items.entries)
     ]
     turns = read_items([data for _, data in done], items.where).turns
-    return [Item(item_id, data, turn) for (item_id, data), turn in zip(done, turns, strict=True)]
+    return [
+        StoredItem(item_id, data, turn) for (item_id, data), turn in zip(done, turns, strict=True)
+    ]
 
 
 def output_items(body: bytes, seed: str) -> list[tuple[str, bytes]]:
@@ -270,6 +276,13 @@ def _new_items(fields: Fields) -> NewItems:
             param="items",
             code="array_above_max_length",
         )
+    for number, entry in enumerate(entries):
+        if _is_trigger(entry):
+            raise RequestRefused(
+                f"Invalid value: '{TRIGGER}' at items[{number}]. It is no item of a conversation: send it in the input of a response.",
+                param=f"items[{number}]",
+                code="invalid_value",
+            )
     return NewItems(tuple(entries), "items")
 
 

@@ -21,7 +21,7 @@ from dragoman.core.fields import (
 )
 from dragoman.dialects.responses.content import read_annotation, read_logprobs
 from dragoman.dialects.responses.items import check_input, check_item
-from dragoman.dialects.responses.open_items import Item
+from dragoman.dialects.responses.open_items import OpenItem
 from dragoman.dialects.responses.output import CLIENT_INPUT, OutputReader
 from dragoman.dialects.responses.wire import (
     INPUT_FAMILIES,
@@ -42,12 +42,14 @@ _PLACE = frozenset({"type", "sequence_number", "item_id", "output_index", "obfus
 
 def _find(
     output: OutputReader, fields: Fields, types: frozenset[str], *, by_index: bool = False
-) -> Item | None:
+) -> OpenItem | None:
     item_id = read_text(fields.get("item_id")) or None
     return output.items.find(item_id, _place_of(fields), types, by_index=by_index)
 
 
-def _find_or_imply(output: OutputReader, fields: Fields, types: frozenset[str], kind: str) -> Item:
+def _find_or_imply(
+    output: OutputReader, fields: Fields, types: frozenset[str], kind: str
+) -> OpenItem:
     item = _find(output, fields, types)
     if item is None:
         item_id = read_text(fields.get("item_id")) or None
@@ -58,7 +60,7 @@ def _find_or_imply(output: OutputReader, fields: Fields, types: frozenset[str], 
     return item
 
 
-def _note_late(output: OutputReader, item: Item) -> bool:
+def _note_late(output: OutputReader, item: OpenItem) -> bool:
     output.items.note(item, "after_done", f"expected nothing more of a finished {item.type} item")
     return True
 
@@ -104,7 +106,7 @@ _MESSAGE = frozenset({"message"})
 _PART_OWNERS = CLIENT_INPUT | {"reasoning"}
 
 
-def _index(item: Item, fields: Fields) -> int:
+def _index(item: OpenItem, fields: Fields) -> int:
     index = read_int(fields.get("content_index"))
     return max(item.texts, default=0) if index is None else index
 
@@ -273,7 +275,7 @@ def _input_done(kind: str, key: str, output: OutputReader, fields: Fields) -> bo
 # --- progress and output of the provider's tools ---------------------------------------------------------------------
 
 
-def _part_number(item: Item | None) -> int | None:
+def _part_number(item: OpenItem | None) -> int | None:
     if item is None:
         return None
     if item.whole is not None:

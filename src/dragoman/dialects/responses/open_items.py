@@ -65,7 +65,7 @@ class ItemCall:
         self.streams = True
 
 
-class Item:
+class OpenItem:
     """A native item and its parts. `announced` by `output_item.added`, `done` by `output_item.done`.
 
     active: the call that took input last, until its input is closed or another call of the item begins. is_shared:
@@ -122,20 +122,20 @@ class OpenItems:
     """
 
     def __init__(self, problems: Problems) -> None:
-        self.items: list[Item] = []
+        self.items: list[OpenItem] = []
         self.streaming: dict[
             str | None, tuple[type[Delta], OpenText | OpenReasoning | OpenCall, int]
         ] = {}
         self.is_body = False
-        self._by_id: dict[str, Item] = {}
-        self._by_index: dict[int, Item] = {}
+        self._by_id: dict[str, OpenItem] = {}
+        self._by_index: dict[int, OpenItem] = {}
         self._problems = problems
-        self._by_call: dict[tuple[str, str, str | bytes], Item] | None = None
+        self._by_call: dict[tuple[str, str, str | bytes], OpenItem] | None = None
         self._noted: set[tuple[str, int]] = set()
 
     def stream(
         self,
-        item: Item,
+        item: OpenItem,
         item_id: str | None,
         part: OpenText | OpenReasoning | OpenCall,
         wire: type[Delta],
@@ -145,7 +145,7 @@ class OpenItems:
         if not item.is_shared:
             self.streaming[item_id or item.id] = (wire, part, index)
 
-    def read_fully(self, item: Item) -> None:
+    def read_fully(self, item: OpenItem) -> None:
         """Read the next deltas of an item's calls field by field: which call one belongs to is no longer certain."""
         opened = [call.open for call in item.calls]
         for item_id, (_, part, _) in tuple(self.streaming.items()):
@@ -164,7 +164,7 @@ class OpenItems:
         types: Collection[str],
         *,
         by_index: bool = False,
-    ) -> Item | None:
+    ) -> OpenItem | None:
         """Return the item of an event. `by_index`: events of this type never have an `item_id`."""
         item = self._named(item_id, index)
         if item is not None and item.type in types:
@@ -185,9 +185,9 @@ class OpenItems:
             self.note(item, "missing_index", "expected an item_id or an output_index, got neither")
         return item
 
-    def put(self, kind: str, item_id: str | None, index: int | None) -> Item:
+    def put(self, kind: str, item_id: str | None, index: int | None) -> OpenItem:
         """Add a new item."""
-        item = Item(kind, item_id, index)
+        item = OpenItem(kind, item_id, index)
         self.items.append(item)
         if item_id:
             other = self._by_id.get(item_id)
@@ -203,7 +203,9 @@ class OpenItems:
             self._by_index[index] = item
         return item
 
-    def claim(self, item_id: str | None, index: int | None, types: Collection[str]) -> Item | None:
+    def claim(
+        self, item_id: str | None, index: int | None, types: Collection[str]
+    ) -> OpenItem | None:
         """Return the item of an announcement or of a finished item: announced before, or implied by an event."""
         item = self._named(item_id, index)
         if item is not None:
@@ -218,7 +220,7 @@ class OpenItems:
             self.note(item, "id_mismatch", f"expected item {item.id!r}, got {item_id!r}")
         return item
 
-    def match(self, position: int, fields: Fields) -> Item | None:
+    def match(self, position: int, fields: Fields) -> OpenItem | None:
         """Return the streamed item that an entry of the final output repeats: by id, by call, by place, by content."""
         item_id = read_text(fields.get("id"))
         for item in self._candidates(position, item_id, fields):
@@ -235,7 +237,7 @@ class OpenItems:
 
     def _candidates(
         self, position: int, item_id: str | None, fields: Fields
-    ) -> Iterator[Item | None]:
+    ) -> Iterator[OpenItem | None]:
         if item_id:
             yield self._by_id.get(item_id)
         kind = read_text(fields.get("type")) or ""
@@ -249,14 +251,14 @@ class OpenItems:
         # Some final outputs omit items and give new ids: a repeated call must not run twice.
         yield calls.get((kind, find_name(fields), input_key(_said(fields))))
 
-    def note(self, item: Item, kind: str, message: str) -> None:
+    def note(self, item: OpenItem, kind: str, message: str) -> None:
         """Report a problem once for each item."""
         key = (kind, id(item))
         if key not in self._noted:
             self._noted.add(key)
             self._problems.append((kind, message))
 
-    def _named(self, item_id: str | None, index: int | None) -> Item | None:
+    def _named(self, item_id: str | None, index: int | None) -> OpenItem | None:
         if not item_id:
             return None
         item = self._by_id.get(item_id)
@@ -265,7 +267,7 @@ class OpenItems:
             return other if other is not None and other.id == item_id else item
         return item
 
-    def _index_calls(self) -> dict[tuple[str, str, str | bytes], Item]:
+    def _index_calls(self) -> dict[tuple[str, str, str | bytes], OpenItem]:
         """Return the items by the ids and by the contents of their calls; built once, when the answer ends."""
         if self._by_call is None:
             self._by_call = {}
@@ -276,7 +278,7 @@ class OpenItems:
                     self._by_call.setdefault((item.type, header.name, call.open.key), item)
         return self._by_call
 
-    def _reconcile(self, item: Item, item_id: str | None) -> None:
+    def _reconcile(self, item: OpenItem, item_id: str | None) -> None:
         if item_id is None:
             self.note(item, "missing_id", f"expected an item_id beside output_index {item.index}")
             return

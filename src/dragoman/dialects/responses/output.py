@@ -18,7 +18,7 @@ from dragoman.core.open_wholes import OpenMedia, OpenWhole
 from dragoman.dialects.responses.calls import OutputCalls
 from dragoman.dialects.responses.content import read_content
 from dragoman.dialects.responses.items import ItemPart, find_call_id, find_name, read_item
-from dragoman.dialects.responses.open_items import Item, OpenItems
+from dragoman.dialects.responses.open_items import OpenItem, OpenItems
 from dragoman.dialects.responses.wire import (
     CALL_ITEMS,
     FUNCTION_LIKE,
@@ -53,7 +53,7 @@ class OutputReader:
 
     def announce(
         self, raw_item: Raw, index: int | None, *, is_complete: bool = False
-    ) -> Item | None:
+    ) -> OpenItem | None:
         """Handle `output_item.added`. is_complete: the item's end follows at once, with its content."""
         fields = read_object(raw_item)
         kind = _kind(fields)
@@ -98,7 +98,7 @@ class OutputReader:
         if item is not None:
             self._finish(item, raw_item, fields)
 
-    def _announce_late(self, raw_item: Raw, index: int | None) -> Item | None:
+    def _announce_late(self, raw_item: Raw, index: int | None) -> OpenItem | None:
         """Announce an item that is already complete. Its caller has reported it, so its input is not reported as late."""
         is_body, self.items.is_body = self.items.is_body, True
         item = self.announce(raw_item, index, is_complete=True)
@@ -109,7 +109,7 @@ class OutputReader:
         return item
 
     def _finish(
-        self, item: Item, raw_item: Raw, fields: Fields, default: PartStatus = "completed"
+        self, item: OpenItem, raw_item: Raw, fields: Fields, default: PartStatus = "completed"
     ) -> None:
         """End the parts of a finished item. `default`: the status if the item has none."""
         item.done = True
@@ -127,7 +127,9 @@ class OutputReader:
             if item.whole is not None and not item.whole.has_ended:
                 self._end_whole(item.whole, value, status)
 
-    def _finish_calls(self, item: Item, raw_item: Raw, fields: Fields, status: PartStatus) -> None:
+    def _finish_calls(
+        self, item: OpenItem, raw_item: Raw, fields: Fields, status: PartStatus
+    ) -> None:
         inner = _calls_within(fields)
         if not inner and item.type in CALL_ITEMS:
             self.calls.finish(item, raw_item, fields, status)
@@ -135,12 +137,12 @@ class OutputReader:
         for call, entry in zip(self.calls.match_inner(item, inner), inner, strict=True):
             self.calls.finish_inner(item, call, entry, is_only=len(inner) == 1)
 
-    def _finish_waiting(self, item: Item, raw_item: Raw, fields: Fields) -> None:
+    def _finish_waiting(self, item: OpenItem, raw_item: Raw, fields: Fields) -> None:
         """Read a repetition of a finished item: the calls that wait for their arguments may have them now."""
         if any(call.finished is not None and not call.open.has_ended for call in item.calls):
             self._finish_calls(item, raw_item, fields, "completed")
 
-    def _open(self, item: Item, raw_item: Raw, fields: Fields) -> None:
+    def _open(self, item: OpenItem, raw_item: Raw, fields: Fields) -> None:
         if item.type == "message":
             item.extra = extra_of("responses", fields, MESSAGE_FIELDS)
         elif item.type in CALL_ITEMS:
@@ -148,7 +150,7 @@ class OutputReader:
         else:
             self._open_other(item, read_item(raw_item, fields, executor="provider"))
 
-    def _open_other(self, item: Item, value: ItemPart) -> None:
+    def _open_other(self, item: OpenItem, value: ItemPart) -> None:
         match value:
             case Reasoning():
                 self.reasoning(item, value)
@@ -159,7 +161,7 @@ class OutputReader:
             case _:
                 raise AssertionError("calls are opened elsewhere")
 
-    def _inspect(self, item: Item, item_id: str | None, fields: Fields) -> None:
+    def _inspect(self, item: OpenItem, item_id: str | None, fields: Fields) -> None:
         """Report deviations that can be read but that clients fail on."""
         kind = item.type
         if not item_id:
@@ -175,7 +177,7 @@ class OutputReader:
 
     # --- messages ----------------------------------------------------------------------------------------------------
 
-    def text(self, item: Item, index: int, header: Text | Refusal) -> OpenText:
+    def text(self, item: OpenItem, index: int, header: Text | Refusal) -> OpenText:
         """Return the text at a place of a message; start it if it is new."""
         text = item.texts.get(index)
         if text is not None and type(text.header) is type(header):
@@ -187,11 +189,11 @@ class OutputReader:
         self.stream_text(item, item.id, text, index)
         return text
 
-    def stream_text(self, item: Item, item_id: str | None, text: OpenText, index: int) -> None:
+    def stream_text(self, item: OpenItem, item_id: str | None, text: OpenText, index: int) -> None:
         wire = RefusalDelta if text.is_refusal else OutputTextDelta
         self.items.stream(item, item_id, text, wire, index)
 
-    def open_part(self, item: Item, index: int, entry: Raw) -> None:
+    def open_part(self, item: OpenItem, index: int, entry: Raw) -> None:
         """Handle `content_part.added`, or an entry of an announced message. Parts other than text are read at the end."""
         fields = read_object(entry)
         if read_text(fields.get("type")) in FUNCTION_LIKE:
@@ -201,7 +203,7 @@ class OutputReader:
         if isinstance(part, (Text, Refusal)):
             self.text(item, index, part).early = part.text
 
-    def close_part(self, item: Item, index: int, entry: Raw) -> None:
+    def close_part(self, item: OpenItem, index: int, entry: Raw) -> None:
         """Handle `content_part.done`."""
         part = read_content(entry, read_object(entry), item_id=item.id, item_extra=item.extra)
         if isinstance(part, (Text, Refusal)):
@@ -215,7 +217,7 @@ class OutputReader:
         text.complete(whole)
         self.parts.end_before_next(text)
 
-    def _finish_message(self, item: Item, fields: Fields, status: PartStatus) -> None:
+    def _finish_message(self, item: OpenItem, fields: Fields, status: PartStatus) -> None:
         item.extra = extra_of("responses", fields, MESSAGE_FIELDS) or item.extra
         calls = self.calls.match_inner(item, _calls_within(fields))
         matches = iter(calls)
@@ -235,13 +237,13 @@ class OutputReader:
                 text.end(status)
         self.calls.finish_rest(item, status)
 
-    def _inspect_text(self, item: Item, value: Text | Refusal, fields: Fields) -> None:
+    def _inspect_text(self, item: OpenItem, value: Text | Refusal, fields: Fields) -> None:
         if isinstance(value, Text) and "annotations" not in fields:
             self.items.note(item, "missing_annotations", "expected annotations in output_text")
 
     # --- reasoning, audio, whole items -----------------------------------------------------------------------------------
 
-    def reasoning(self, item: Item, header: Reasoning | None = None) -> OpenReasoning:
+    def reasoning(self, item: OpenItem, header: Reasoning | None = None) -> OpenReasoning:
         """Return the reasoning of an item; start it if it is new."""
         if item.reasoning is None:
             value = Reasoning(item_id=item.id) if header is None else header
@@ -337,7 +339,7 @@ class OutputReader:
             for call in item.calls
         )
 
-    def _note_unfinished(self, item: Item) -> None:
+    def _note_unfinished(self, item: OpenItem) -> None:
         self.items.note(item, "missing_done", f"expected output_item.done for the {item.type} item")
 
 
@@ -363,13 +365,13 @@ def _compatible(kind: str) -> frozenset[str]:
     return CLIENT_INPUT if kind in CLIENT_INPUT else frozenset({kind})
 
 
-def _no_better(item: Item, status: PartStatus) -> PartStatus:
+def _no_better(item: OpenItem, status: PartStatus) -> PartStatus:
     if any(call.closed for call in item.calls):
         return "completed"
     return status if item.calls or item.type == "message" else "completed"
 
 
-def _is_same_call(item: Item, fields: Fields) -> bool:
+def _is_same_call(item: OpenItem, fields: Fields) -> bool:
     """Return whether an item is a call that was already emitted, which must not run twice."""
     call_id = find_call_id(fields)
     return bool(call_id) and any(call.open.header.call_id == call_id for call in item.calls)

@@ -32,6 +32,7 @@ from dragoman.core.fields import (
     refuse,
     without,
 )
+from dragoman.core.loaded_tools import in_order_of_loading
 from dragoman.core.losses import LossBook, note_request_fields
 from dragoman.core.pairing import is_paired, pair_results
 from dragoman.core.prompt_cache import read_settings, write_options
@@ -518,6 +519,7 @@ def encode_request(
     compacting: Fields = {}
     if not is_native:
         compacting = write_context(request, target)
+        request = in_order_of_loading(request)
     if not is_native and request.extra is not None and request.extra.fields:
         shared = _shared_fields(request.extra)
         note_request_fields(book, request.extra, shared)

@@ -29,6 +29,7 @@ from dragoman.core.fields import (
     read_text,
     refuse,
 )
+from dragoman.core.loaded_tools import NOTHING_FOUND
 from dragoman.core.losses import LossBook
 from dragoman.core.schemas import EMPTY_SCHEMA, fix_schema
 from dragoman.core.tool_cache import CachedTools, made_of, remembered, written_once
@@ -36,7 +37,7 @@ from dragoman.dialects.codec import Target
 from dragoman.dialects.responses.item_writer import JsonObject
 from dragoman.dialects.responses.losses import LOSSES, note_foreign
 from dragoman.dialects.responses.wire import NATIVE_TOOLS, TOOL_KINDS
-from dragoman.model.parts import Call, Extra, Opaque, Result
+from dragoman.model.parts import Call, Extra, Opaque, Part, Result, Text
 from dragoman.model.request import (
     ChoiceMode,
     Grammar,
@@ -368,15 +369,17 @@ def _with_function_calls(turn: Turn) -> Turn:
         isinstance(part, (Call, Result)) and part.kind == "tool_search" for part in turn.parts
     ):
         return turn
-    parts = [
-        replace(part, kind="function", item_id=None, extra=None)
-        if isinstance(part, (Call, Result))
-        and part.kind == "tool_search"
-        and part.executor == "client"
-        else part
-        for part in turn.parts
-    ]
-    return replace(turn, parts=tuple(parts))
+    return replace(turn, parts=tuple(map(_function_part, turn.parts)))
+
+
+def _function_part(part: Part) -> Part:
+    if not isinstance(part, (Call, Result)) or part.kind != "tool_search":
+        return part
+    if part.executor != "client":
+        return part
+    if isinstance(part, Result) and not part.content:
+        part = replace(part, content=(Text(text=NOTHING_FOUND),))
+    return replace(part, kind="function", item_id=None, extra=None)
 
 
 def _weight(tool: Tool) -> int:

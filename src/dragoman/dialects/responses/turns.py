@@ -36,7 +36,7 @@ from dragoman.core.fields import (
 )
 from dragoman.core.ids import Minter
 from dragoman.core.loaded_tools import LoadedTools
-from dragoman.core.losses import LossBook, instruction_texts
+from dragoman.core.losses import LossBook, instruction_texts, note_opaque
 from dragoman.core.pairing import bare_text, unmark_error
 from dragoman.core.seals import seal_to_encrypted, split_family
 from dragoman.core.surrogates import replace_lone
@@ -331,7 +331,7 @@ class InputItemWriter:
             self._book.note("provider_result", where, part.kind)
             return None
         alias = alias_id(part.call_id, self._ids) if part.call_id else ""
-        content = self._loaded.described(part, where)
+        content = self._own_content(part, where)
         fields = result_fields(replace(part, call_id=alias, content=content), spec)
         if spec.kind == "apply_patch":
             fields["status"] = "failed" if part.is_error else "completed"
@@ -339,6 +339,20 @@ class InputItemWriter:
         if part.is_error and spec.has_status:
             turn = replace(turn, status="incomplete")
         return self._finish(fields, spec.type, part.item_id, turn)
+
+    def _own_content(self, result: Result, where: str) -> tuple[Text | Media | Opaque, ...]:
+        """The content of a result, without parts that only another dialect understands."""
+        if not result.content:
+            return ()
+        content = self._loaded.described(result, where)
+        foreign = [
+            part for part in content if isinstance(part, Opaque) and part.dialect != "responses"
+        ]
+        if not foreign:
+            return content
+        for part in foreign:
+            note_opaque(self._book, "opaque_part", where, part)
+        return tuple([part for part in content if part not in foreign])
 
     def _finish(self, fields: JsonObject, kind: str, item_id: str | None, turn: Turn) -> JsonObject:
         is_fine = kind not in STRICT_PREFIXES or (item_id or "").startswith(PREFIXES[kind])

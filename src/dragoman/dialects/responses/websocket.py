@@ -26,12 +26,13 @@ _CODEX_HEADER = re.compile(r"x-(?:codex|openai-internal-codex)-[a-z0-9-]+")
 class Create(Struct, frozen=True, kw_only=True):
     """One `response.create`.
 
-    body: the body of the equal POST, which streams. size: its length. lane: its `stream_id`; None: the default lane. previous: the response that
+    body: the body of the equal POST, which streams. size: its length; input_size: that of its `input`. lane: its `stream_id`; None: the default lane. previous: the response that
     it continues. generates: whether a model is asked. headers: those that belong to this request, not to the connection.
     """
 
     body: bytes
     size: int
+    input_size: int = 0
     lane: str | None = None
     previous: str | None = None
     generates: bool = True
@@ -68,12 +69,19 @@ def read_message(text: str) -> Create | Steer:
     return _read_create(fields, lane)
 
 
-def lane_of(text: str) -> str | None:
-    """The lane that a refused message names, for its error; None if it names no valid one."""
+def read_refused(text: str) -> tuple[str | None, str | None]:
+    """The lane of a refused message, for its error, and the response that it wanted to continue.
+
+    None: it names no valid lane, or is no continuation.
+    """
     try:
-        return _read_lane(as_object(text))
+        fields = as_object(text)
+        lane = _read_lane(fields)
     except (MalformedJson, RequestRefused):
-        return None
+        return None, None
+    is_create = _read(fields, "type") == "response.create"
+    previous = _read(fields, "previous_response_id")
+    return lane, previous if is_create and isinstance(previous, str) else None
 
 
 def error_frame(status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> bytes:
@@ -128,6 +136,7 @@ def _read_create(fields: Mapping[str, Raw], lane: str | None) -> Create:
     return Create(
         body=body,
         size=len(body),
+        input_size=len(bytes(fields.get("input", b""))),
         lane=lane,
         previous=previous if isinstance(previous, str) else None,
         generates=generate is not False,

@@ -79,7 +79,7 @@ decode_delta = typed_decoder(cast("type[Delta]", Delta))
 # --- typed structs for regular JSON; JSON with another field or another type is read field by field ------------------
 
 
-class RegularCall(
+class TypedFunctionCall(
     Struct, frozen=True, gc=False, forbid_unknown_fields=True, tag_field="type", tag="function_call"
 ):
     call_id: str
@@ -90,7 +90,7 @@ class RegularCall(
     namespace: str | None = None
 
 
-decode_call = typed_decoder(RegularCall)
+decode_call = typed_decoder(TypedFunctionCall)
 
 
 class InputDetails(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
@@ -104,7 +104,7 @@ class OutputDetails(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     audio_tokens: int | None = None
 
 
-class RegularUsage(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
+class TypedUsage(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     input_tokens: int
     output_tokens: int
     total_tokens: int
@@ -112,7 +112,7 @@ class RegularUsage(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     output_tokens_details: OutputDetails = OutputDetails()
 
 
-decode_usage = typed_decoder(RegularUsage)
+decode_usage = typed_decoder(TypedUsage)
 
 # --- events ----------------------------------------------------------------------------------------------------------
 
@@ -794,7 +794,7 @@ class BodyReasoning(
 class TypedBody(Struct, gc=False):
     """The fields that the model knows; the caller carries the object's other fields in `extra`."""
 
-    output: list[BodyMessage | RegularCall | BodyReasoning]
+    output: list[BodyMessage | TypedFunctionCall | BodyReasoning]
     status: Literal["completed"]
     id: str | None = None
     model: str | None = None

@@ -16,18 +16,19 @@ from dragoman.errors import ToolError
 from dragoman.model.parts import Call
 
 
-class Refused(Struct, frozen=True):
+class GateRefusal(Struct, frozen=True):
     """No, and why: the model reads the reason."""
 
     reason: str
 
 
-Consent = bool | Literal["always", "tool", "never"] | Refused
+Consent = bool | Literal["always", "tool", "never"] | GateRefusal
 """`always`: allow the same call from now on. `tool`: allow every call of this tool that is not denied from now on. `never`:
 refuse every call of this tool from now on.
 """
 
 Ask = Callable[[Approval], Awaitable[Consent]]
+"""Asks a person whether a call may run."""
 Preview = Callable[[Call], Awaitable[Sequence[FileChange]]]
 
 # People may take a night to answer; the time limit of the tool starts when it runs.
@@ -94,7 +95,7 @@ class Gate:
         elif answer == "never":
             self._never.add(tool)
             self._check_never(tool)
-        elif isinstance(answer, Refused):
+        elif isinstance(answer, GateRefusal):
             raise ToolError(
                 f"the user refused this call of {tool}: it was not run. The user's reason: {answer.reason}"
             )

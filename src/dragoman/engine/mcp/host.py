@@ -32,6 +32,7 @@ MAX_WORDS = 4000
 """Characters of a message or a description that are shown."""
 
 FieldKind = Literal["string", "integer", "number", "boolean", "choice", "choices"]
+"""The type of a value that a server asks for."""
 _Schema = Mapping[str, object]
 
 _TRUE = ("y", "yes", "true", "1", "on")
@@ -83,6 +84,8 @@ class ElicitationAnswer(Struct, frozen=True, kw_only=True):
 
 
 class Host(Protocol):
+    """The person behind the program, as far as MCP servers need one: for logins and for questions."""
+
     async def open_login(self, server: str, url: str) -> None:
         """Show the person where to log in for the server. Does not wait for the login."""
         ...

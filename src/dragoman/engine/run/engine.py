@@ -24,7 +24,7 @@ from dragoman.engine.events import (
     TurnStarted,
 )
 from dragoman.engine.run.live_turn import LiveTurn, Observer
-from dragoman.engine.run.model import Model, Summary, summarise
+from dragoman.engine.run.model import ConversationSummary, Model, summarise
 from dragoman.engine.schedule import Schedule
 from dragoman.engine.settings import EngineSettings
 from dragoman.engine.toolbox import CallRouter, Toolbox, gather
@@ -57,7 +57,7 @@ class Run:
         self._observer = observer
         self._conversation = RunConversation(request, settings)
         self._turn: LiveTurn | None = None
-        self._summary_task: asyncio.Task[Summary] | None = None
+        self._summary_task: asyncio.Task[ConversationSummary] | None = None
         self._stopped: Stopped | None = None
         self._stop_requested: asyncio.Future[Stopped] = asyncio.get_running_loop().create_future()
 

@@ -83,14 +83,14 @@ class IdleTimeout:
 logger = logging.getLogger("dragoman.engine")
 
 
-class Summary(Struct, frozen=True):
+class ConversationSummary(Struct, frozen=True):
     """`text` is empty if there is no summary: the answer broke off, or was empty."""
 
     text: str = ""
     usage: Usage | None = None
 
 
-async def summarise(model: Model, request: Request, idle_timeout: float) -> Summary:
+async def summarise(model: Model, request: Request, idle_timeout: float) -> ConversationSummary:
     """Ask the model for a summary. A failure is only logged: the conversation continues without a summary."""
     try:
         async with IdleTimeout(idle_timeout) as idle, model.ask(request) as reads:
@@ -99,10 +99,10 @@ async def summarise(model: Model, request: Request, idle_timeout: float) -> Summ
         logger.warning("no summary of the conversation: %s", error or "the answer did not continue")
     except Exception:
         logger.exception("no summary of the conversation: the model failed")
-    return Summary()
+    return ConversationSummary()
 
 
-async def _collect(reads: AsyncIterator[Sequence[Event]], idle: IdleTimeout) -> Summary:
+async def _collect(reads: AsyncIterator[Sequence[Event]], idle: IdleTimeout) -> ConversationSummary:
     texts: list[str] = []
     usage: Usage | None = None
     is_whole = False
@@ -118,4 +118,4 @@ async def _collect(reads: AsyncIterator[Sequence[Event]], idle: IdleTimeout) -> 
                     is_whole = True
                 case _:
                     pass
-    return Summary("\n\n".join(texts).strip() if is_whole else "", usage)
+    return ConversationSummary("\n\n".join(texts).strip() if is_whole else "", usage)

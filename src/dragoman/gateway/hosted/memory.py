@@ -29,7 +29,7 @@ class _Remembered(Struct, frozen=True):
     size: int
 
 
-class Memory:
+class AnswerMemory:
     """The stored answers of one gateway. `is_own` returns whether a call is the client's."""
 
     def __init__(self, max_characters: int = MAX_CHARACTERS) -> None:

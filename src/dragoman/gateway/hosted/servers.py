@@ -14,7 +14,7 @@ from dragoman.config.environment import state_folder
 from dragoman.config.settings import McpServerSettings
 from dragoman.engine.mcp.servers import McpServers, SelectedServers
 from dragoman.errors import ConfigError
-from dragoman.gateway.hosted.memory import Memory
+from dragoman.gateway.hosted.memory import AnswerMemory
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class HostedServers:
         Raises:
             ConfigError: the settings are invalid.
         """
-        self.memory = Memory()
+        self.memory = AnswerMemory()
         self._servers = McpServers(settings, tokens=tokens_folder(os.environ))
         self.names = frozenset(self._servers.names)
         self._is_ready = asyncio.Event()

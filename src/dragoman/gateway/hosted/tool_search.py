@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
 from math import log
+from random import getrandbits
 
 from msgspec import structs
 
@@ -144,6 +145,12 @@ class ToolSearch:
             namespaces=tuple([each for each in request.namespaces if each.name in spaces]),
         )
 
+    def first_request(self, target: AttemptTarget) -> Request:
+        """The client's request as this upstream gets it before the model searches."""
+        functions = [tool.offer.declaration for tool in self.tools]
+        tools = (*self.request.tools, *functions)
+        return self.fit(structs.replace(self.request, tools=tools), target)
+
     def parts(self, call: Call, result: Result) -> tuple[Part, ...]:
         """A call of the function and its result as the client sees them. Empty for any other call."""
         search = self._searches.get(call.name)
@@ -206,6 +213,21 @@ class ToolSearch:
         if self._index is None:
             self._index = _Index(list(self._deferred.values()))
         return self._index.best(query)
+
+
+def needed_search(
+    request: Request, dialect: Dialect, targets: Sequence[AttemptTarget]
+) -> ToolSearch | None:
+    """The search for deferred tools, if one of the upstreams takes fewer tools than the request has, and has no search."""
+    count = len(request.tools)
+    for target in targets:
+        most = target.accepts.max_tools
+        if most is not None and count > most:
+            break
+    else:
+        return None
+    search = ToolSearch(request, dialect, lambda: f"dgm{getrandbits(96):024x}")
+    return search if any(map(search.is_needed, targets)) else None
 
 
 class _SearchFunction:

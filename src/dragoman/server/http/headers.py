@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from math import ceil
 
+from msgspec import structs
+
 from dragoman.core.failures import status_of
 from dragoman.model.outcome import ErrorInfo, Loss
 from dragoman.server.http.connection import Headers
@@ -40,6 +42,10 @@ MAX_LOSS_HEADER = 1024
 _FINAL = (401, 403)
 
 
+# Codex silently waits as long as `Retry-After` says, even an hour; a longer wait than this should be an error.
+_LONGEST_CODEX_WAIT = 60
+
+
 def error_headers(error: ErrorInfo, present: Headers = ()) -> Headers:
     """Headers that say when to ask again, or not to; those that are present already are left out.
 
@@ -61,3 +67,12 @@ def loss_header(losses: Sequence[Loss]) -> tuple[bytes, bytes]:
     if not (text.isascii() and text.isprintable()):
         text = "".join(letter if " " <= letter <= "~" else "?" for letter in text)
     return LOSS_HEADER, text[:MAX_LOSS_HEADER].encode("ascii")
+
+
+def without_long_wait(error: ErrorInfo, limits: Headers) -> tuple[ErrorInfo, Headers]:
+    """The error and its headers without a delay that is too long for Codex."""
+    if error.retry_after is None or error.retry_after <= _LONGEST_CODEX_WAIT:
+        return error, limits
+    kept = tuple(pair for pair in limits if not pair[0].startswith(b"retry-after"))
+    message = f"{error.message} (to be tried again in {error.retry_after:.0f} s)"
+    return structs.replace(error, message=message, retry_after=None, raw=None), kept

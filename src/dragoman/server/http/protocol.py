@@ -23,6 +23,7 @@ A running answer is never disturbed: malformed bytes behind its request only end
 
 import asyncio
 import logging
+import re
 import socket
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
@@ -51,6 +52,8 @@ _MOST_GARBAGE = 1024 * 1024
 _LEAST_RATE = 1024
 # nginx waits this long for a client that it has refused.
 _LINGER = 5.0
+# Seconds in which a client that has connected must begin its request if the server stops: a client connects to send at once.
+_FIRST_REQUEST = 1.0
 # After a half-close: the first delay before checking whether the client is there; it doubles each time, up to a second.
 _FIRST_LOOK = 0.002
 
@@ -59,6 +62,12 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 # A part of the size of the next chunk, which may begin with zeros (RFC 9112, section 7.1). Chunks are written whole, so
 # between two writes this is the only byte that does not change the body.
 _LEADING_ZERO = b"0"
+
+_UPGRADE_REQUIRED = 426
+_UPGRADE = b"upgrade: websocket\r\nconnection: upgrade, close\r\n"
+_ASKS_TO_SWITCH = re.compile(
+    rb"^upgrade[ \t]*:[ \t]*websocket[ \t]*\r?$", re.IGNORECASE | re.MULTILINE
+)
 
 _MALFORMED = "expected a request in HTTP/1.1; what came is malformed"
 
@@ -99,6 +108,7 @@ class GatewayProtocol(HttpToolsProtocol):
         "_excess",
         "_has_begun",
         "_hosts",
+        "_is_ending",
         "_is_half_closed",
         "_limits",
         "_problem",
@@ -129,6 +139,7 @@ class GatewayProtocol(HttpToolsProtocol):
         self._discarded = 0
         self._hosts = 0
         self._is_half_closed = False
+        self._is_ending = False  # the server stops: no request after the next answer
         self._problem: str | None = None  # why a callback stopped the parser
         self._upgrading: list[tuple[bytes, bytes]] | None = None
         self._coming: Cycle | None = None  # the cycle whose request is being read
@@ -150,7 +161,7 @@ class GatewayProtocol(HttpToolsProtocol):
             except HttpParserUpgrade as upgrade:
                 self._go_on(memoryview(data), upgrade)
         except HttpParserError:
-            self._refuse(400, self._problem or _MALFORMED)
+            self._refuse(426 if self._asks_to_switch(data) else 400, self._problem or _MALFORMED)
             return
         if not self._has_begun:
             self._count(len(data))
@@ -183,6 +194,24 @@ class GatewayProtocol(HttpToolsProtocol):
     def resume_writing(self) -> None:
         self._written = 0
         super().resume_writing()
+
+    def shutdown(self) -> None:
+        """Called when the server stops. A request that is coming, or the first one of a new connection, is still answered.
+
+        Its client cannot know that the server stops. If other processes serve the address, it should not notice at all.
+        """
+        if self._is_ending:
+            return
+        self._is_ending = True
+        is_new = cast("RequestResponseCycle | None", self.cycle) is None
+        if self._reading is _HEAD or (is_new and self._reading is _BETWEEN):
+            self.loop.call_later(_FIRST_REQUEST, self._close_unused, self.cycle)
+        else:
+            super().shutdown()
+
+    def _close_unused(self, cycle: RequestResponseCycle | None) -> None:
+        if self.cycle is cycle:
+            self.transport.close()
 
     def check_times(self, now: float) -> None:
         """Close the connection of a client that takes too long."""
@@ -235,6 +264,8 @@ class GatewayProtocol(HttpToolsProtocol):
             self._coming = None
             self._make_scope()
             super().on_headers_complete()
+            if self._is_ending:
+                self.cycle.keep_alive = False
             return
         turn, serve = direct
         self.headers = []
@@ -297,6 +328,19 @@ class GatewayProtocol(HttpToolsProtocol):
         is_free = self._running is None and not self.pipeline and self._hosts == 1
         return is_free and path in paths and asks_for_websocket(self.headers)
 
+    def _asks_to_switch(self, data: bytes) -> bool:
+        """Whether the head that could not be parsed is a WebSocket's handshake. `data`: the read where that was noticed.
+
+        On 400 Codex gives up, whatever the reason; on 426 it uses HTTP, and learns there what is wrong.
+        """
+        if self._reading is not _HEAD or self.parser.get_method() != b"GET":
+            return False
+        is_read = any(
+            name == b"upgrade" and value.strip().lower() == b"websocket"
+            for name, value in self.headers
+        )
+        return is_read or _ASKS_TO_SWITCH.search(data) is not None
+
     def _hand_over(self, data: bytes) -> None:
         """Have a WebSocket protocol serve the connection from now on. `data`: what came behind the head."""
         self.connections.discard(self)
@@ -331,7 +375,7 @@ class GatewayProtocol(HttpToolsProtocol):
             return None
         if parser.get_method() != b"POST" or parser.get_http_version() != "1.1":
             return None
-        keep_alive = parser.should_keep_alive()
+        keep_alive = parser.should_keep_alive() and not self._is_ending
         return Cycle(self, self.headers, self.url, keep_alive=keep_alive), serve
 
     def _make_room(self) -> None:
@@ -412,9 +456,10 @@ class GatewayProtocol(HttpToolsProtocol):
         if not is_answered:
             error = {"type": "invalid_request_error", "code": None, "param": None}
             body = dumps({"type": "error", "error": {**error, "message": message}})
+            fields = _UPGRADE if status == _UPGRADE_REQUIRED else b"connection: close\r\n"
             self.transport.write(
-                b"%bcontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%b"
-                % (STATUS_LINES[status], len(body), body)
+                b"%bcontent-type: application/json\r\ncontent-length: %d\r\n%b\r\n%b"
+                % (STATUS_LINES[status], len(body), fields, body)
             )
         self._linger()
 

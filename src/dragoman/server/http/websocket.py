@@ -12,7 +12,7 @@ No connection has a timer of its own. `run.Server` calls `check_times` about onc
 
     the client                                              time limit                       when it expires
     reads nothing of what was written                       send_timeout                     cut off
-    sends nothing, and reads nothing                        keep_alive_interval              pinged
+    sends nothing, and has read everything                  keep_alive_interval              pinged
     … and answers no ping                                   SILENT_INTERVALS times that      cut off
     has begun a message, with less than _LEAST_RATE         body_timeout                     closed with code 1008
 """
@@ -55,6 +55,8 @@ _LINGER = 5.0  # seconds for a client to answer our close
 _SLICE = 16 * 1024
 # Bytes per second of a message, as for the body of a POST.
 _LEAST_RATE = 1024
+
+_PING_BYTES = 2  # of a ping without payload
 
 _NOTHING = memoryview(b"")
 _DEFAULTS = ServerSettings()
@@ -336,7 +338,9 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         if self.transport.is_closing() or self.close_sent or not self.handshake_complete:
             return
         self._check_message(now, came)
-        if came or has_read or self.read_paused:  # if the gateway does not read, nothing can come
+        # While the gateway does not read, nothing can come. A ping behind other unread bytes gets no answer: `send_timeout` counts.
+        is_held_up = unread > _PING_BYTES * self._pings
+        if came or has_read or is_held_up or self.read_paused:
             self._heard_at, self._pings = now, 0
         else:
             self._check_silence(now)

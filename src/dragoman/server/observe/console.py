@@ -1,11 +1,11 @@
-"""The line of a request for a person at a terminal, and the details below it if something is not as it should be.
+"""The line of a request for a person at a terminal, and the details below it if something went wrong.
 
     time      endpoint→upstream     model                       finish          first  total    tokens  calls
     23:41:07  messages→local        claude-x→qwen3-coder        tool_calls      0.10s  0.50s    120→30  get_weather
               losses    schema carry ×27, stop drop
               request   req_4f1c
 
-The line has at most `WIDTH` columns, so that it is not wrapped. Names are cut to their columns; the JSON lines (`logs`) have them whole.
+The line has at most `WIDTH` columns, so that it is not wrapped. Names are cut to their columns; the JSON lines (`logs`) have them in full.
 """
 
 import time
@@ -22,7 +22,7 @@ WIDTH = 120
 # A model name or a tool name has some tens of characters, a request id up to 128.
 MAX_NAME = 128
 MAX_MESSAGE = 500
-# Of a request with a hundred losses, the first few show the cause; the metrics count all.
+# If a request has a hundred losses, the first few show the cause; the metrics count all.
 MAX_LISTED = 8
 
 _WAY, _MODEL, _FINISH, _FIRST, _TOTAL, _TOKENS = 21, 27, 14, 6, 6, 10
@@ -108,7 +108,7 @@ def _style(record: RequestRecord) -> Style:
 
 
 def _calls(record: RequestRecord, room: int) -> str:
-    """The tools that were called, by the client or here; only how many calls there were if the names do not fit."""
+    """The tools that the client or the gateway runs; only the number of calls if the names do not fit."""
     names = [word(name) for name in record.call_names]
     hosted = [f"{word(call.name)} (here)" for call in record.hosted]
     shown = _folded([*names, *hosted])
@@ -122,7 +122,7 @@ def _calls(record: RequestRecord, room: int) -> str:
 
 
 def _folded(entries: Iterable[str]) -> str:
-    """Each entry once, in the order of their first appearance, with how often it occurs."""
+    """Each entry once, in the order of first appearance, with its count."""
     counts = Counter(entries)
     shown = [entry if count == 1 else f"{entry} ×{count}" for entry, count in counts.items()]
     more = len(shown) - MAX_LISTED
@@ -130,7 +130,7 @@ def _folded(entries: Iterable[str]) -> str:
 
 
 def _details(record: RequestRecord) -> Iterator[tuple[str, str, Style]]:
-    """What is not as it should be: a label, what to show, and its style."""
+    """The details of what went wrong: a label, what to show, and its style."""
     details: list[tuple[str, str, Style]] = []
     if record.error_kind is not None:
         message = clean(redact(record.error[: MAX_MESSAGE * 2]), MAX_MESSAGE)

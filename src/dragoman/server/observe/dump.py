@@ -6,6 +6,7 @@ The event loop only queues bytes; a separate thread parses frames, picks events,
 behind, data is left out, and a file that cannot be written is logged once: no request waits or fails because of the dump.
 """
 
+import asyncio
 import logging
 import os
 import queue
@@ -21,10 +22,9 @@ from dragoman._json import dumps
 from dragoman.config.settings import DumpSettings
 from dragoman.core.secrets import NO_SECRETS, Secrets
 from dragoman.errors import FrameTooLarge
-from dragoman.model.parts import Dialect
+from dragoman.gateway.targets import AttemptTarget
 from dragoman.server.observe.dump_events import EventPicker
 from dragoman.sse import FrameParser
-from dragoman.upstream.base import CheckResult, Reply, Upstream, UpstreamRequest
 
 logger = logging.getLogger(__name__)
 
@@ -61,19 +61,19 @@ class Dump:
         self._has_complained = False
 
     def begin(
-        self, request: UpstreamRequest, upstream: str, secrets: Secrets = NO_SECRETS
+        self, target: AttemptTarget, request_id: str, secrets: Secrets = NO_SECRETS
     ) -> "DumpTap":
-        """Returns the tap for the answer to a request."""
+        """Returns the tap for the answer to an attempt."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="dragoman-dump", daemon=True)
             self._thread.start()
         number = next(self._numbers)
         context = {
-            "request_id": request.request_id,
+            "request_id": request_id,
             "answer": number,
-            "upstream": upstream,
-            "dialect": request.dialect,
-            "model": request.model,
+            "upstream": target.upstream,
+            "dialect": target.dialect,
+            "model": target.model,
         }
         return DumpTap(self, number, context, secrets)
 
@@ -85,11 +85,13 @@ class Dump:
             return False
         return True
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Write the queued pieces, within a time limit."""
         thread, self._thread = self._thread, None
-        if thread is None:
-            return
+        if thread is not None:
+            await asyncio.to_thread(self._end, thread)
+
+    def _end(self, thread: threading.Thread) -> None:
         try:
             self._waiting.put(None, timeout=_LAST_LINES_SECONDS)
         except queue.Full:
@@ -138,7 +140,8 @@ class DumpTap:
         if self._is_open and not self._dump.hand_over(self._piece(data)):
             self._is_open = False
 
-    def close(self) -> None:
+    def close(self, *, is_whole: bool = True) -> None:
+        del is_whole
         if self._is_open:
             self._is_open = False
             self._dump.hand_over(self._piece(None))
@@ -231,58 +234,3 @@ class _RotatingFile:
 
     def _numbered(self, number: int) -> Path:
         return self._path.with_name(f"{self._path.name}.{number}")
-
-
-class DumpingUpstream:
-    """An upstream whose streams are dumped. It behaves like the upstream itself otherwise."""
-
-    def __init__(self, upstream: Upstream, dump: Dump) -> None:
-        self.name = upstream.name
-        self._upstream = upstream
-        self._dump = dump
-
-    @property
-    def secrets(self) -> Secrets:
-        return self._upstream.secrets
-
-    def dialect_for(self, door: Dialect) -> Dialect:
-        return self._upstream.dialect_for(door)
-
-    def url_of(self, dialect: Dialect, operation: str) -> str:
-        return self._upstream.url_of(dialect, operation)
-
-    async def send(self, request: UpstreamRequest) -> Reply:
-        reply = await self._upstream.send(request)
-        is_answer = 200 <= reply.status <= 299 and request.operation == "generate"
-        # Some backends do not declare that they stream; a JSON body has no frames.
-        if not is_answer or "json" in reply.headers.get("content-type", ""):
-            return reply
-        return _TappedReply(reply, self._dump.begin(request, self.name, self.secrets))
-
-    async def check(self) -> CheckResult:
-        return await self._upstream.check()
-
-    async def close(self) -> None:
-        await self._upstream.close()
-
-
-class _TappedReply(Reply):
-    """A reply that passes its bytes to the dump."""
-
-    def __init__(self, reply: Reply, tap: DumpTap) -> None:
-        self.status = reply.status
-        self.headers = reply.headers
-        self._reply = reply
-        self._tap = tap
-
-    async def read(self) -> bytes:
-        data = await self._reply.read()
-        if data:
-            self._tap.feed(data)
-        else:
-            self._tap.close()
-        return data
-
-    def close(self) -> None:
-        self._tap.close()
-        self._reply.close()

@@ -134,13 +134,15 @@ def json_line(record: RequestRecord, now: float) -> str:
         line["error"] = clean(redact(record.error[: MAX_MESSAGE * 2]), MAX_MESSAGE)
     if record.client_gone:
         line["client_gone"] = True
-    if record.caller:
-        line["caller"] = record.caller
+    who = {"caller": record.caller, "key": record.key}
+    line.update({name: value for name, value in who.items() if value})
     if record.losses or record.repairs or record.problems:
         line.update(_irregular(record))
     if record.hosted:
         line["hosted_calls"] = len(record.hosted)
         line["hosted_names"] = [clean(call.name, MAX_NAME) for call in record.hosted[:MAX_LISTED]]
+    if record.receipt is not None:
+        line["receipt"] = [clean(call, MAX_MESSAGE) for call in record.receipt[:MAX_LISTED]]
     if record.obsidian is not None:
         line["chat_contract"] = _obsidian(record.obsidian)
     return dumps(line).decode("utf-8")

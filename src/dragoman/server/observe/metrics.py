@@ -37,6 +37,7 @@ from dragoman.config.settings import Settings
 from dragoman.model.outcome import Limits
 from dragoman.server.observe.logs import RequestLog
 from dragoman.server.observe.record import RequestRecord
+from dragoman.store.key_usage import MILLION, Counts
 from dragoman.store.records import Swept
 from dragoman.upstream.rate_limits import number_of
 from dragoman.upstream.retry import Decision, Fallback, GiveUp, Retry
@@ -128,7 +129,26 @@ class _Meters:
         self.swept = counter("store_swept", "Stored responses removed by age or size")
 
 
-class _Usual:
+class _KeyMeters:
+    """The metrics of named keys. The names of keys are the operator's, so their number is bounded."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        def counter(name: str, meaning: str, *labels: str) -> Counter:
+            return Counter(f"dragoman_key_{name}", meaning, ("key", *labels), registry=registry)
+
+        self.requests = counter("requests", "Requests of named keys that were admitted")
+        self.tokens = counter("tokens", "Tokens of named keys", "direction")
+        self.cost = counter("cost", "Cost of named keys, by the operator's prices")
+        self.refused = counter("refused", "Requests of named keys that were refused", "limit")
+
+    def count(self, name: str, used: Counts) -> None:
+        self.requests.labels(name).inc()
+        self.tokens.labels(name, "input").inc(used.input_tokens)
+        self.tokens.labels(name, "output").inc(used.output_tokens)
+        self.cost.labels(name).inc(used.cost / MILLION)
+
+
+class _RequestCounters:
     """The counters of nearly every request, looked up once per (door, upstream, status, stream)."""
 
     __slots__ = ("bytes_in", "bytes_out", "calls", "count", "observe_all", "observe_first")
@@ -143,7 +163,7 @@ class _Usual:
 
 
 class UpstreamCounts(Struct):
-    """What one upstream was asked for."""
+    """The requests, calls and tokens of one upstream."""
 
     requests: int = 0
     errors: int = 0
@@ -185,20 +205,28 @@ class Telemetry:
         if not self.is_shared:
             ProcessCollector(registry=self._registry)
         self._meters = _Meters(self._registry)
+        self._keys = _KeyMeters(self._registry)
         self._meters.build.labels(version("dragoman")).set(1)
         self._since = time.time()
         self.open = 0
         if not self.is_shared:
             self._meters.open.set_function(lambda: self.open)
-        self._log = RequestLog(settings.log)
-        self._upstreams = frozenset(settings.upstreams)
-        self._routes = [(re.compile(translate(r.model)).match, r.model) for r in settings.routes]
+        self._upstreams: frozenset[str] = frozenset()
         self._values: dict[str, set[str]] = {}
-        self._usual = lru_cache(_REMEMBERED)(self._find_usual)
+        self._counters = lru_cache(_REMEMBERED)(self._find_counters)
         self._tokens = lru_cache(_REMEMBERED)(self._find_tokens)
         self._cached = lru_cache(_REMEMBERED)(self._find_cached)
         self._rare = lru_cache(_REMEMBERED)(self._find_rare)
         self._asked = lru_cache(_REMEMBERED)(self._find_asked)
+        self.change(settings)
+
+    def change(self, settings: Settings) -> None:
+        """Apply other settings. The counts go on; upstreams that are gone keep their names, for requests that still run."""
+        self._log = RequestLog(settings.log)
+        self._upstreams |= frozenset(settings.upstreams)
+        self._routes = [(re.compile(translate(r.model)).match, r.model) for r in settings.routes]
+        for found in (self._counters, self._tokens, self._cached, self._rare):
+            found.cache_clear()
 
     def opened(self) -> None:
         """Count a request that is being served; `closed` must follow."""
@@ -238,14 +266,18 @@ class Telemetry:
         if swept.responses:
             self._meters.swept.inc(swept.responses)
 
+    def key_refused(self, name: str, limit: str) -> None:
+        """Count a refused request of a named key. Both labels are names in the configuration."""
+        self._keys.refused.labels(name, limit).inc()
+
     def record(self, *records: RequestRecord) -> None:
         """Count finished requests, and write their log lines. Equal requests are counted together."""
         alike: dict[tuple[str, str, int, bool], list[RequestRecord]] = {}
         for record in records:
-            key = (record.door, record.upstream, record.status, record.stream)
+            key = (str(record.door), record.upstream, record.status, record.stream)
             alike.setdefault(key, []).append(record)
         for key, group in alike.items():
-            self._count_usual(self._usual(*key), group)
+            self._count_alike(self._counters(*key), group)
         self._count_tokens(records)
         for record in records:
             if record.cached_tokens or record.cache_write_tokens:
@@ -254,6 +286,8 @@ class Telemetry:
                 self._count_irregular(record)
             if record.error_kind is not None or record.client_gone:
                 self._count_failed(record)
+            if record.used is not None:
+                self._keys.count(record.key, record.used)
             for call in record.hosted:
                 self._meters.hosted.labels(self._value("server", call.server), call.outcome).inc()
         self._log.write(records)
@@ -264,7 +298,7 @@ class Telemetry:
         return CONTENT_TYPE_PLAIN_0_0_4, generate_latest(_WithoutCreated(registry))
 
     def usage(self) -> dict[str, object]:
-        """The counts for GET /v1/usage, by upstream: those of `/metrics`, and so with several workers the sum of all."""
+        """The counts for GET /v1/usage, by upstream: those of `/metrics`, so with several workers the sum of all."""
         registry = collect_shared() if self.is_shared else self._registry
         counts: dict[str, UpstreamCounts] = {}
         for metric in registry.collect():
@@ -278,17 +312,17 @@ class Telemetry:
             total.add(each)
         return {"since": int(self._since), "total": asdict(total), "data": data}
 
-    def _count_usual(self, usual: _Usual, group: list[RequestRecord]) -> None:
-        usual.count(len(group))
-        usual.bytes_out(sum([record.bytes_out for record in group]))
-        usual.bytes_in(sum([record.bytes_in for record in group]))
+    def _count_alike(self, counters: _RequestCounters, group: list[RequestRecord]) -> None:
+        counters.count(len(group))
+        counters.bytes_out(sum([record.bytes_out for record in group]))
+        counters.bytes_in(sum([record.bytes_in for record in group]))
         calls = sum([record.call_count for record in group])
         if calls:
-            usual.calls(calls)
+            counters.calls(calls)
         for record in group:
-            usual.observe_all(record.duration_s)
+            counters.observe_all(record.duration_s)
             if record.first_byte_s is not None:
-                usual.observe_first(record.first_byte_s)
+                counters.observe_first(record.first_byte_s)
 
     def _count_tokens(self, records: Iterable[RequestRecord]) -> None:
         alike: dict[tuple[str, str], tuple[int, int]] = {}
@@ -329,8 +363,14 @@ class Telemetry:
         if record.error_kind is not None:
             self._rare(meters.errors, upstream, "kind", record.error_kind, door)()
 
-    def _find_usual(self, door: str, upstream: str, status: int, stream: bool) -> _Usual:  # noqa: FBT001 -- a part of the key
-        return _Usual(
+    def _find_counters(
+        self,
+        door: str,
+        upstream: str,
+        status: int,
+        stream: bool,  # noqa: FBT001 -- a part of the key
+    ) -> _RequestCounters:
+        return _RequestCounters(
             self._meters,
             self._value("door", door),
             self._upstream(upstream),

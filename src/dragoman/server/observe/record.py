@@ -4,7 +4,9 @@ from msgspec import Struct
 
 from dragoman.gateway.hosted.merge import HostedCall
 from dragoman.model.outcome import ErrorKind, FinishReason, Loss, Problem, Repair
+from dragoman.model.parts import Dialect
 from dragoman.obsidian.answer import ObsidianReport
+from dragoman.store.key_usage import Counts
 
 
 class RequestRecord(Struct, kw_only=True, eq=False):
@@ -16,12 +18,14 @@ class RequestRecord(Struct, kw_only=True, eq=False):
     cached_tokens, cache_write_tokens: how many of the input tokens the upstream read from its cache, and wrote to it.
     attempts: how often an upstream was asked. failed: the upstream and the kind of error of each attempt that another one followed.
     error: the message that the client got, for the log.
+    key: the name of the caller's key, if it has one. used: what the request was counted with under its limits, once it was admitted.
     upstream_dialect: the dialect in which the upstream was asked.
     hosted: the calls that the gateway ran, each as server, tool and outcome.
     obsidian: the report of an answer under the Obsidian policy.
+    receipt: a line for each call, if a receipt was asked for (`inspection.receipt`).
     """
 
-    door: str
+    door: Dialect
     request_id: str = ""
     upstream: str = ""
     model: str = ""
@@ -49,5 +53,8 @@ class RequestRecord(Struct, kw_only=True, eq=False):
     bytes_in: int = 0
     bytes_out: int = 0
     caller: str = ""
+    key: str = ""
+    used: Counts | None = None
     hosted: tuple[HostedCall, ...] = ()
     obsidian: ObsidianReport | None = None
+    receipt: tuple[str, ...] | None = None

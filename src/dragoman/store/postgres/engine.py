@@ -21,10 +21,11 @@ from dragoman.store.engine import (
     STEP,
     Entry,
     ItemRow,
-    Piece,
+    KeyUpdate,
     Row,
     RowEnd,
     StoredContent,
+    StreamPiece,
     check_running,
     claim_result,
     claim_taken,
@@ -91,7 +92,7 @@ class PostgresEngine:
         if not await self._do(way):
             raise exists(new.id)
 
-    async def append(self, key: Key, piece: Piece, body: bytes | None, now: float) -> None:
+    async def append(self, key: Key, piece: StreamPiece, body: bytes | None, now: float) -> None:
         values = {**_place(key), "place": piece.place, "until": piece.until, "data": piece.data}
 
         async def write(connection: Connection) -> None:
@@ -106,15 +107,17 @@ class PostgresEngine:
 
         await self._do(write)
 
-    async def pieces(self, key: Key, start: int, now: float) -> tuple[Row, list[Piece]] | None:
+    async def pieces(
+        self, key: Key, start: int, now: float
+    ) -> tuple[Row, list[StreamPiece]] | None:
         values = {**_place(key), "start": start}
 
-        async def read(connection: Connection) -> tuple[Row, list[Piece]] | None:
+        async def read(connection: Connection) -> tuple[Row, list[StreamPiece]] | None:
             found = await _row(connection, statements.SELECT, key, now)
             if found is None:
                 return None
             rows = await _all(connection, statements.PIECES, values)
-            return found, [Piece(*each) for each in rows]
+            return found, [StreamPiece(*each) for each in rows]
 
         return await self._do(read)
 
@@ -217,6 +220,28 @@ class PostgresEngine:
         values = {"owner": owner, "family": family, "names": list(call_ids), "now": now}
         rows = await self._do(lambda connection: _all(connection, statements.GET_SEALS, values))
         return {cast("str", name): cast("bytes", data) for name, data in rows}
+
+    async def change_key(self, name: str, change: KeyUpdate[T]) -> T:
+        place = {"name": name}
+
+        async def write(connection: Connection) -> T:
+            async with connection.transaction():
+                found = await _one(connection, statements.LOCK_KEY, place)
+                if found is None:
+                    await connection.execute(statements.NEW_KEY, place)
+                    found = await _one(connection, statements.LOCK_KEY, place)
+                before = b"" if found is None else cast("bytes", found[0])
+                after, result = change(before or None)
+                if after != before:
+                    await connection.execute(statements.CHANGE_KEY, {**place, "state": after})
+                return result
+
+        return await self._do(write)
+
+    async def key_states(self, names: Collection[str]) -> dict[str, bytes]:
+        values = {"names": list(names)}
+        rows = await self._do(lambda connection: _all(connection, statements.KEY_STATES, values))
+        return {cast("str", name): cast("bytes", state) for name, state in rows}
 
     async def expire(self, now: float, limit: int) -> Swept:
         mark = await self._mark(now, limit)

@@ -107,6 +107,12 @@ MIGRATIONS: tuple[tuple[LiteralString, ...], ...] = (
         "ALTER TABLE dragoman_conversation_items ALTER COLUMN data SET STORAGE EXTERNAL",
         "ALTER TABLE dragoman_responses ADD COLUMN conversation text, ADD COLUMN position int8",
     ),
+    (
+        # What named keys have used: the state of each (`key_usage.KeyState`). A row changes with every request of its key.
+        """
+        CREATE TABLE dragoman_key_usage (name text PRIMARY KEY, state bytea NOT NULL) WITH (fillfactor = 50)
+        """,
+    ),
 )
 """The statements that migrate each version to the next, starting with an empty database."""
 

@@ -228,6 +228,12 @@ GET_SEALS = """
     SELECT call_id, data FROM dragoman_seals
     WHERE owner = %(owner)s AND family = %(family)s AND call_id = ANY(%(names)s) AND expires + 0 > %(now)s
 """
+NEW_KEY = """
+    INSERT INTO dragoman_key_usage (name, state) VALUES (%(name)s, '') ON CONFLICT (name) DO NOTHING
+"""
+LOCK_KEY = "SELECT state FROM dragoman_key_usage WHERE name = %(name)s FOR UPDATE"
+CHANGE_KEY = "UPDATE dragoman_key_usage SET state = %(state)b WHERE name = %(name)s"
+KEY_STATES = "SELECT name, state FROM dragoman_key_usage WHERE name = ANY(%(names)s)"
 FILES = """
     SELECT pg_total_relation_size('dragoman_responses') + pg_total_relation_size('dragoman_seals')
         + pg_total_relation_size('dragoman_pieces')

@@ -8,16 +8,19 @@ The file must be on a local disk: WAL needs memory that all its processes share.
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from dragoman.config.settings import StoreSettings, Synchronous
 from dragoman.errors import StoreError
 from dragoman.store.contract import ClaimResult, Key
-from dragoman.store.engine import Entry, Piece, Row, RowEnd, StoredContent
+from dragoman.store.engine import Entry, KeyUpdate, Row, RowEnd, StoredContent, StreamPiece
 from dragoman.store.records import Status, StoreStats, Swept
 from dragoman.store.sqlite import operations as jobs
 from dragoman.store.sqlite.conversations import SqliteConversations
 from dragoman.store.sqlite.file import SqliteFile
 from dragoman.store.sqlite.thread import SqliteThread
+
+T = TypeVar("T")
 
 
 class SqliteEngine:
@@ -43,10 +46,12 @@ class SqliteEngine:
     async def insert(self, entry: Entry, now: float, ttl: float) -> None:
         await self._writer.do_with(jobs.insert_all, lambda: jobs.NewRow(entry(), now, ttl))
 
-    async def append(self, key: Key, piece: Piece, body: bytes | None, now: float) -> None:
+    async def append(self, key: Key, piece: StreamPiece, body: bytes | None, now: float) -> None:
         await self._writer.do(lambda db: jobs.append(db, key, piece, body, now))
 
-    async def pieces(self, key: Key, start: int, now: float) -> tuple[Row, list[Piece]] | None:
+    async def pieces(
+        self, key: Key, start: int, now: float
+    ) -> tuple[Row, list[StreamPiece]] | None:
         return await self._reader.do(lambda db: jobs.pieces(db, key, start, now))
 
     async def finish(self, key: Key, over: RowEnd, now: float, ttl: float) -> Status:
@@ -89,6 +94,12 @@ class SqliteEngine:
     ) -> dict[str, bytes]:
         names = list(call_ids)
         return await self._reader.do(lambda db: jobs.get_seals(db, owner, family, names, now))
+
+    async def change_key(self, name: str, change: KeyUpdate[T]) -> T:
+        return await self._writer.do(lambda db: jobs.change_key(db, name, change))
+
+    async def key_states(self, names: Collection[str]) -> dict[str, bytes]:
+        return await self._reader.do(lambda db: jobs.key_states(db, names))
 
     async def expire(self, now: float, limit: int) -> Swept:
         # Summing the sizes reads an index: the reader does it, so that no write waits.

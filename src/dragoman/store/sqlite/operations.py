@@ -7,7 +7,7 @@ prepares each of them once.
 import sqlite3
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache
-from typing import cast
+from typing import TypeVar, cast
 
 from msgspec import Struct, structs
 
@@ -15,11 +15,12 @@ from dragoman.errors import StoreError
 from dragoman.store.contract import MAX_CHAIN_BYTES, ClaimResult, Key
 from dragoman.store.engine import (
     COLUMNS,
+    KeyUpdate,
     Lifetime,
-    Piece,
     Row,
     RowEnd,
     StoredContent,
+    StreamPiece,
     check_running,
     claim_result,
     claim_taken,
@@ -34,6 +35,8 @@ from dragoman.store.records import Status, StoreStats, Swept
 from dragoman.store.sqlite import conversations
 from dragoman.store.sqlite.schema import check_version
 from dragoman.store.sqlite.thread import NotTogether
+
+T = TypeVar("T")
 
 MAX_TOGETHER = 32
 """Rows of one statement: 19 values each, and every SQLite accepts 999. There is one statement for each number of rows."""
@@ -209,7 +212,9 @@ def insert(db: sqlite3.Connection, entry: NewRow) -> None:
         conversations.end(db, new, new.status, made.items, now, entry.ttl)
 
 
-def append(db: sqlite3.Connection, key: Key, piece: Piece, body: bytes | None, now: float) -> None:
+def append(
+    db: sqlite3.Connection, key: Key, piece: StreamPiece, body: bytes | None, now: float
+) -> None:
     found, number = _find(db, key, now)
     check_running(found)
     place = (number, piece.place)
@@ -226,13 +231,13 @@ def append(db: sqlite3.Connection, key: Key, piece: Piece, body: bytes | None, n
 
 def pieces(
     db: sqlite3.Connection, key: Key, start: int, now: float
-) -> tuple[Row, list[Piece]] | None:
+) -> tuple[Row, list[StreamPiece]] | None:
     found = db.execute(_SELECT, (*key, now)).fetchone()
     if found is None:
         return None
     select = "SELECT place, until, data FROM pieces WHERE n = ? AND until > ? ORDER BY place"
     rows = db.execute(select, (found[_WIDTH], start)).fetchall()
-    return Row(*found[:_WIDTH]), [Piece(*each) for each in rows]
+    return Row(*found[:_WIDTH]), [StreamPiece(*each) for each in rows]
 
 
 def finish(db: sqlite3.Connection, key: Key, over: RowEnd, now: float, ttl: float) -> Status:
@@ -355,6 +360,21 @@ def get_seals(
     select = "SELECT data FROM seals WHERE owner = ? AND family = ? AND call_id = ? AND expires > ?"
     found = [(name, db.execute(select, (owner, family, name, now)).fetchone()) for name in call_ids]
     return {name: cast("bytes", data[0]) for name, data in found if data is not None}
+
+
+def change_key(db: sqlite3.Connection, name: str, change: KeyUpdate[T]) -> T:
+    found = db.execute("SELECT state FROM key_usage WHERE name = ?", (name,)).fetchone()
+    before = None if found is None else cast("bytes", found[0])
+    after, result = change(before)
+    if after != before:
+        db.execute("INSERT OR REPLACE INTO key_usage VALUES (?, ?)", (name, after))
+    return result
+
+
+def key_states(db: sqlite3.Connection, names: Collection[str]) -> dict[str, bytes]:
+    select = "SELECT state FROM key_usage WHERE name = ?"
+    found = [(name, db.execute(select, (name,)).fetchone()) for name in names]
+    return {name: cast("bytes", state[0]) for name, state in found if state is not None}
 
 
 def mark(db: sqlite3.Connection, now: float, limit: int, most: int) -> ExpiryLimit | None:

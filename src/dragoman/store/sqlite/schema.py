@@ -97,6 +97,10 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "ALTER TABLE responses ADD COLUMN conversation TEXT",
         "ALTER TABLE responses ADD COLUMN position INTEGER",
     ),
+    (
+        # What named keys have used: the state of each (`key_usage.KeyState`).
+        "CREATE TABLE key_usage (name TEXT PRIMARY KEY, state BLOB NOT NULL) WITHOUT ROWID",
+    ),
 )
 """The statements that migrate each version to the next, starting with an empty file."""
 

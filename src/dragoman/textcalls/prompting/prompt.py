@@ -16,7 +16,7 @@ from msgspec import Struct, structs
 from dragoman._json import as_object
 from dragoman.core.aliases import NameMap, flat_name
 from dragoman.core.freeform import wrap_input, wrapper_tool
-from dragoman.core.loaded_tools import LoadedTools
+from dragoman.core.loaded_tools import LoadedTools, in_order_of_loading
 from dragoman.core.losses import REQUEST_LOSSES, LossBook, LossRule, LossTable
 from dragoman.core.pairing import merge_turns, pair_results
 from dragoman.core.schemas import EMPTY_SCHEMA
@@ -439,6 +439,7 @@ def prompt_tools(
         known = ", ".join(PROMPT_FORMATS)
         raise ConfigError(f"expected prompted_tools to be one of {known}, got {format_name!r}")
     book = LossBook(LOSSES, policy)
+    request = in_order_of_loading(request)
     offering = plan_offering(request, prompt, book)
     offers = Offers(offering.tools)
     turns, repairs = write_turns(request, prompt, offering.names, offers, book)

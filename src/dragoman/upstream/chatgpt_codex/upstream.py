@@ -15,7 +15,7 @@ from dragoman.config.settings import CHATGPT_CODEX_URL, UpstreamSettings
 from dragoman.core.secrets import Secrets
 from dragoman.errors import MalformedJson, UpstreamError
 from dragoman.model.parts import Dialect
-from dragoman.upstream.base import CheckResult, Reply, UpstreamRequest
+from dragoman.upstream.base import CheckResult, UpstreamReply, UpstreamRequest
 from dragoman.upstream.chatgpt_codex.credentials import Login, LoginFile, login_error
 from dragoman.upstream.http.upstream import HttpUpstream
 
@@ -63,7 +63,7 @@ class ChatGptCodexUpstream:
     def url_of(self, dialect: Dialect, operation: str) -> str:
         return self._backend.url_of(dialect, operation)
 
-    async def send(self, request: UpstreamRequest) -> Reply:
+    async def send(self, request: UpstreamRequest) -> UpstreamReply:
         login = self._logins.current()
         reply = await self._ask(request, login)
         if reply.status != 401:
@@ -99,7 +99,7 @@ class ChatGptCodexUpstream:
         if self._api is not self._backend:
             await self._api.close()
 
-    async def _ask(self, request: UpstreamRequest, login: Login) -> Reply:
+    async def _ask(self, request: UpstreamRequest, login: Login) -> UpstreamReply:
         headers = self._credentials(login)
         if "originator" not in request.headers and "originator" not in self._configured:
             headers["originator"] = ORIGINATOR

@@ -100,7 +100,7 @@ def _digest(data: bytes) -> bytes:
 
 
 class PausedTurn(Struct, Generic[T], frozen=True):
-    """A held turn: the calls it waits for, and the digests of its request. `since`: a time of the caller's clock."""
+    """A paused turn: the calls it waits for, and the digests of its request. `since`: a time of the caller's clock."""
 
     turn: T
     calls: frozenset[str]
@@ -110,7 +110,7 @@ class PausedTurn(Struct, Generic[T], frozen=True):
 
 
 class PausedTurns(Generic[T]):
-    """The held turns, in the order in which they began to wait."""
+    """The paused turns, in the order in which they began to wait."""
 
     def __init__(self, ttl: float, most: int) -> None:
         self._ttl = ttl
@@ -155,7 +155,7 @@ class PausedTurns(Generic[T]):
         return [self._remove(number).turn for number in old]
 
     def drop(self, turn: T) -> None:
-        """Stop holding a turn, if it is held."""
+        """Forget a turn, if it is paused."""
         for number, held in tuple(self._held.items()):
             if held.turn is turn:
                 self._remove(number)

@@ -28,7 +28,7 @@ from dragoman._json import Raw, dumps, is_strict
 from dragoman.core.failures import error_info
 from dragoman.dialects.codex import ANSWER, PAUSE
 from dragoman.errors import GatewayError, UpstreamError
-from dragoman.upstream.base import Reply
+from dragoman.upstream.base import UpstreamReply
 from dragoman.upstream.codex.jsonrpc import Message, object_of, text_of
 from dragoman.upstream.errors import gone_silent, no_answer
 
@@ -417,7 +417,7 @@ class PauseDetector:
         self._expected.pop(call_id, None)
 
 
-class CodexReply(Reply):
+class CodexReply(UpstreamReply):
     """The reply of a turn. Closing it stops the turn, unless the turn waits for results or has ended."""
 
     status = 200

@@ -1,9 +1,9 @@
 """Codex as an upstream: a request starts a turn of an app-server, or continues a turn that waits for its results.
 
-    a request ──► does it continue a held turn?  ──yes──► its results are sent, and the same turn streams on
-                                                └──no───► a new thread: its history injected, a turn started
+    a request ──► does it continue a paused turn? ─┬─yes──► its results are sent, and the same turn continues
+                                                   └─no───► a new thread: its history is injected, and a turn started
 
-Both ways lead to the same conversation with the model. A turn whose calls were sent to the client is held for a
+Both ways lead to the same conversation with the model. A turn whose calls were sent to the client is paused for a
 limited time; every other thread is forgotten when its answer ends.
 """
 
@@ -40,7 +40,7 @@ _STREAM = "text/event-stream"
 
 
 class CodexUpstream:
-    """One or several children, and the held turns.
+    """One or several children, and the paused turns.
 
     settle: see `turn.SETTLE_SECONDS`. on_limits: called with this upstream's name and the account's limits, as headers.
     """
@@ -157,7 +157,7 @@ class CodexUpstream:
         return thread_id, text_of(result, "model")
 
     async def _continue(self, held: "_Held", more: TurnContinuation, asked: CodexRequest) -> bool:
-        """Answer the calls of a held turn. False if the turn can no longer continue."""
+        """Answer the calls of a paused turn. False if the turn can no longer continue."""
         turn, child = held.turn, held.child
         waiting = turn.watch.waiting
         is_sent = False

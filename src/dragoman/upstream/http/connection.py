@@ -59,7 +59,9 @@ _ANSWERING = (_HEAD, _BODY)
 class Parser(Protocol):
     """What reads the bytes of a server: it calls the connection's `on_…` methods, as httptools' parser does."""
 
-    def feed_data(self, data: bytes, /) -> None: ...
+    def feed_data(self, data: bytes, /) -> bool | None:
+        """Read the bytes of one read. True: they are no sign that an answer goes on, such as pings."""
+        ...
 
     def get_status_code(self) -> int: ...
 
@@ -357,7 +359,8 @@ class UpstreamConnection(asyncio.Protocol):
         self.has_received = True
         held = len(self._pieces)
         try:
-            parser.feed_data(data)
+            if parser.feed_data(data):
+                return
         except _PARSER_FAILURES as error:
             if self._state is not _DONE:
                 self.fail(errors.not_http(self._name, str(error)))

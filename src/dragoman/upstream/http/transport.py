@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from dragoman.config.settings import UpstreamSettings
 from dragoman.errors import UpstreamError
 from dragoman.upstream import errors
-from dragoman.upstream.base import Reply, Take
+from dragoman.upstream.base import Take, UpstreamReply
 from dragoman.upstream.http.connect import Dialer
 from dragoman.upstream.http.connection import UpstreamConnection
 
@@ -278,7 +278,7 @@ class Pool(Protocol):
     def give_back(self, connection: UpstreamConnection) -> None: ...
 
 
-class HttpReply(Reply):
+class HttpReply(UpstreamReply):
     """An answer on its connection, until it is closed; later events of the connection belong to another answer."""
 
     __slots__ = ("_connection", "_inflater", "_name", "_pool", "headers", "status")
@@ -289,8 +289,10 @@ class HttpReply(Reply):
         self._pool = pool
         self._connection: UpstreamConnection | None = connection
         self._name = name
-        encoding = connection.headers.get("content-encoding", "").strip().lower()
-        self._inflater = Inflater() if encoding in _READABLE else None
+        self._inflater: Inflater | None = None
+        encoding = connection.headers.get("content-encoding")
+        if encoding is not None and encoding.strip().lower() in _READABLE:
+            self._inflater = Inflater()
 
     @property
     def is_over(self) -> bool:

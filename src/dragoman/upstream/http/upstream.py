@@ -17,7 +17,13 @@ from dragoman.config.secrets import hidden_from_clients
 from dragoman.config.settings import UpstreamSettings
 from dragoman.errors import ConfigError, UpstreamError
 from dragoman.model.parts import Dialect
-from dragoman.upstream.base import MODELS, CheckResult, Reply, UpstreamRequest, models_request
+from dragoman.upstream.base import (
+    MODELS,
+    CheckResult,
+    UpstreamReply,
+    UpstreamRequest,
+    models_request,
+)
 from dragoman.upstream.http.connect import address_of
 from dragoman.upstream.http.headers import header_rules, request_headers, usual_lines
 from dragoman.upstream.http.model_list import OfferedModel, read_model_list
@@ -52,7 +58,7 @@ class HttpUpstream:
 
     def __init__(self, name: str, settings: UpstreamSettings, *, key: str | None) -> None:
         kind = settings.kind
-        if kind == "rehearsal" or kind == "chatgpt-codex" or kind == "codex":  # noqa: PLR1714 -- narrows the type
+        if kind not in DIALECTS or kind == "codex":
             raise ConfigError(f"upstreams.{name}: {kind} is not a plain HTTP upstream")
         self.name = name
         self._settings = settings
@@ -87,7 +93,7 @@ class HttpUpstream:
 
     def send(
         self, request: UpstreamRequest, more: Mapping[str, str] | None = None
-    ) -> Coroutine[object, object, Reply]:
+    ) -> Coroutine[object, object, UpstreamReply]:
         """As `Upstream.send`. `more`: headers of this request only; they win over all others."""
         url = self._urls.get((request.dialect, request.operation))
         if self._sockets is not None and url is not None and _may_be_message(request):
@@ -99,7 +105,7 @@ class HttpUpstream:
 
     async def _send_unusual(
         self, request: UpstreamRequest, url: str | None, more: Mapping[str, str]
-    ) -> Reply:
+    ) -> UpstreamReply:
         method = "POST"
         if request.operation == MODELS:
             method, url = "GET", url_for(self.name, self._settings, request.dialect, MODELS)
@@ -114,7 +120,7 @@ class HttpUpstream:
 
     async def _send_message(
         self, sockets: "SocketPool", url: str, request: UpstreamRequest, more: Mapping[str, str]
-    ) -> Reply:
+    ) -> UpstreamReply:
         headers = request_headers(self._rules[request.dialect], request)
         headers.update(more)
         lines = self._transport.lines(headers)

@@ -32,7 +32,7 @@ from dragoman.dialects.responses.websocket_client import (
 from dragoman.errors import UpstreamError
 from dragoman.offload import offload
 from dragoman.upstream import errors
-from dragoman.upstream.base import Reply
+from dragoman.upstream.base import UpstreamReply
 from dragoman.upstream.http.connection import UpstreamConnection
 from dragoman.upstream.http.transport import HttpReply, Transport
 from dragoman.upstream.http.websocket import (
@@ -61,6 +61,9 @@ HTTP_SECONDS_AFTER_FAILURES = 60.0
 # Handshakes in a row. One may fail for the reasons for which any request fails; a proxy that cuts WebSockets fails each.
 MAX_FAILURES = 3
 
+ACCEPTED = "WebSocket accepted"
+"""What `SocketPool.check` returns if the server opened one."""
+
 _SWITCHED = 101
 # Upgrade required, not found, method not allowed, not implemented: nobody speaks WebSocket there. A proxy that does not
 # understand the handshake calls it a bad request, or passes it on as an ordinary one, which may even succeed.
@@ -74,7 +77,7 @@ _NOT_OF_OWNER = frozenset(
     ("x-request-id", "x-client-request-id", "accept", "accept-encoding", "content-type")
 )
 
-ByHttp = Callable[[], Awaitable[Reply]]
+ByHttp = Callable[[], Awaitable[UpstreamReply]]
 
 
 class _Asked(Struct, frozen=True, gc=False):
@@ -114,7 +117,7 @@ class SocketPool:
         self._failures = 0
         self._http_until = 0.0
 
-    async def send(self, body: bytes, headers: Mapping[str, str], by_http: ByHttp) -> Reply:
+    async def send(self, body: bytes, headers: Mapping[str, str], by_http: ByHttp) -> UpstreamReply:
         """Send a request. `headers`: those of its POST.
 
         Raises:
@@ -146,7 +149,7 @@ class SocketPool:
             opened.close()
             return f"no WebSocket: it answered {opened.status}; HTTP is used"
         self._transport.drop(opened)
-        return "WebSocket accepted"
+        return ACCEPTED
 
     def give_back(self, connection: UpstreamConnection) -> None:
         """End an answer: keep its connection for the next request if possible, else close it."""
@@ -260,7 +263,7 @@ class SocketPool:
             return None
         return reply
 
-    async def _ask_anew(self, asked: _Asked, by_http: ByHttp) -> Reply:
+    async def _ask_anew(self, asked: _Asked, by_http: ByHttp) -> UpstreamReply:
         """Ask on a new connection."""
         try:
             opened = await self._open_socket(asked.headers)

@@ -4,8 +4,8 @@ The rules, in order:
 
 1. A refusal, if the scenario is one.
 2. Calls, if tools may be called and either the tool choice demands a call or too few results have come back (the scenario
-   says how many rounds). The tool is the one for the task (`tasks`), else the one that the user's words mention, else the first
-   that looks harmless. A greeting demands no call.
+   says how many rounds). A tool whose name the user's words mention is called; else what does the task of a coding agent
+   (`tasks`); else a tool whose description they mention, or the first that looks harmless. A greeting demands no call.
 3. If results have come back: a text that quotes them all.
 4. A JSON text if the request wants one.
 5. A text that quotes the user.
@@ -42,8 +42,20 @@ from dragoman.model.request import ReasoningSettings, Request, Tool, Turn
 from dragoman.obsidian.blocks import to_obsidian_xml
 from dragoman.upstream.rehearsal.arguments import value_for
 from dragoman.upstream.rehearsal.scenarios import Scenario
-from dragoman.upstream.rehearsal.tasks import GREETING, NOTICE, Task, find_task, tool_for
+from dragoman.upstream.rehearsal.tasks import (
+    GREETING,
+    NOTICE,
+    PlannedCall,
+    ReadableResult,
+    Task,
+    find_task,
+    first_call,
+    readable,
+    second_call,
+    summary,
+)
 from dragoman.upstream.rehearsal.tools import (
+    NAME_WORD,
     call_input,
     call_kind,
     call_text,
@@ -88,21 +100,29 @@ class _Composer:
         self._asked = asked
         self._request = asked.request
         self.mint = Minter(asked.seed)
-        self._situation: Situation = read_situation(asked.request)
+        self._situation: ConversationState = read_situation(asked.request)
         self._words: UserWords = read_words(self._situation.said)
-        self._task: Task | None = find_task(self._words)
+        self._tools = callable_tools(asked.request, asked.dialect)
+        self._task: Task | None = self._find_task()
+
+    def _find_task(self) -> Task | None:
+        task = find_task(self._words)
+        if task.kind == "greeting":
+            return task
+        is_named = any(score >= NAME_WORD for _, score in rank(self._tools, self._words))
+        if (task.kind == "look" and is_named) or not self._words.text.strip():
+            return None
+        begun = first_call(task, self._tools, self._asked.dialect)
+        return None if begun is None else task
 
     def parts(self) -> list[Part]:
         scenario = self._asked.scenario
         thoughts = [self._thought()] if self._thinks() else []
         if scenario.refusal:
             return [*thoughts, Refusal(text=_REFUSAL)]
-        tools = callable_tools(self._request, self._asked.dialect)
-        has_called = self._situation.rounds >= scenario.steps and bool(self._situation.results)
-        is_done = has_called or (self._task is not None and self._task.kind == "greeting")
-        if not tools or (is_done and not is_forced(self._request)):
+        calls = self._calls() if self._tools else []
+        if not calls:
             return [*thoughts, Text(text=self._answer())]
-        calls = self._calls(tools)
         if scenario.as_text:
             write = call_text if scenario.as_text == "tool_call" else to_obsidian_xml
             return [*thoughts, Text(text="\n".join([_PREAMBLE, *map(write, calls)]))]
@@ -122,24 +142,47 @@ class _Composer:
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
-    def _calls(self, tools: tuple[Tool, ...]) -> list[Call]:
+    def _calls(self) -> list[Call]:
+        """The calls to make now; none if the task is done."""
         scenario = self._asked.scenario
+        done = self._situation.rounds
+        count = 1 if self._request.parallel_calls is False else scenario.calls
+        if self._task is not None:
+            planned = self._next_of(self._task)
+            if planned is not None:
+                return [self._call(planned.tool, planned.input) for _ in range(count)]
+        is_done = done >= scenario.steps and bool(self._situation.results)
+        if (self._task is not None or is_done) and not is_forced(self._request):
+            return []
+        tools = self._tools
         if scenario.empty:
             # A tool that requires nothing is called correctly; if there is none, another is called incorrectly.
             tools = tuple(tool for tool in tools if not _requires(tool)) or tools
-        right = None if self._task is None else tool_for(self._task, tools)
         ranked = rank(tools, self._words)
         mentioned = [tool for tool, score in ranked if score] or [ranked[0][0]]
-        if right is not None:
-            mentioned = [right]
-        count = 1 if self._request.parallel_calls is False else scenario.calls
-        first = self._situation.rounds
-        numbers = range(first, first + count)
-        return [self._call(mentioned[number % len(mentioned)], number) for number in numbers]
+        chosen = [(mentioned[n % len(mentioned)], n) for n in range(done, done + count)]
+        dialect = self._asked.dialect
+        return [self._call(tool, call_input(tool, self._words, dialect, n)) for tool, n in chosen]
 
-    def _call(self, tool: Tool, number: int) -> Call:
+    def _next_of(self, task: Task) -> PlannedCall | None:
+        rounds, dialect = self._situation.rounds, self._asked.dialect
+        if rounds < self._asked.scenario.steps:
+            return first_call(task, self._tools, dialect)
+        seen = self._seen()
+        if rounds > self._asked.scenario.steps or not seen:
+            return None
+        return second_call(task, seen[-1], self._tools, dialect)
+
+    def _seen(self) -> list[ReadableResult]:
+        return [
+            ReadableResult(
+                each.name, readable(text_of_result(each.result)), each.result.is_error is True
+            )
+            for each in self._situation.results
+        ]
+
+    def _call(self, tool: Tool, text: str) -> Call:
         asked = self._asked
-        text = call_input(tool, self._words, asked.dialect, number, self._task)
         if asked.scenario.empty and tool.kind == "function":
             text = ""
         if asked.scenario.large:
@@ -165,23 +208,22 @@ class _Composer:
 
     def _prose(self) -> str:
         results = self._situation.results
+        if self._task is not None and self._task.kind == "greeting":
+            return GREETING
+        if self._task is not None and results:
+            return summary(self._task, self._situation.rounds, self._seen())
         if results:
-            quoted = [
+            return "\n".join(
                 f"{each.name} {'failed' if each.result.is_error else 'returned'}: "
                 f"{_shorten(text_of_result(each.result), MAX_QUOTE)}"
                 for each in results
-            ]
-            return "\n".join(
-                quoted if self._task is None else [f"{NOTICE} The tool was run.", *quoted]
             )
-        if self._task is not None and self._task.kind == "greeting":
-            return GREETING
         media = self._situation.media
         seen = f" I was shown {media} file{'s' if media > 1 else ''}." if media else ""
         said = self._words.text.strip()
         if not said:
-            return f"This is a rehearsal, and nothing was said.{seen}"
-        return f"You said: {_shorten(said, MAX_QUOTE)}{seen}"
+            return f"{NOTICE} Nothing was said.{seen}"
+        return f"You said: {_shorten(said, MAX_QUOTE)}{seen}\n\n({NOTICE})"
 
 
 def compose(asked: AnswerInput) -> Outcome:
@@ -264,7 +306,7 @@ class Answered(Struct, frozen=True):
     result: Result
 
 
-class Situation(Struct, frozen=True):
+class ConversationState(Struct, frozen=True):
     """`rounds`: how often results have come back since the user's last words."""
 
     said: str = ""
@@ -273,7 +315,7 @@ class Situation(Struct, frozen=True):
     rounds: int = 0
 
 
-def read_situation(request: Request) -> Situation:
+def read_situation(request: Request) -> ConversationState:
     """The situation that the next answer responds to."""
     turns = request.turns
     assistants = [index for index, turn in enumerate(turns) if turn.role == "assistant"]
@@ -282,7 +324,7 @@ def read_situation(request: Request) -> Situation:
     # Text beside results is no new task: the question is the earlier one.
     spoken = _last_spoken(turns[:latest] if results and latest else turns)
     turn = turns[spoken] if spoken >= 0 else Turn(role="user")
-    return Situation(
+    return ConversationState(
         "\n".join(_words_of(turn)),
         sum(isinstance(part, Media) for part in turn.parts),
         results,

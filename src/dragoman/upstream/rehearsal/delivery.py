@@ -29,7 +29,7 @@ from dragoman.model.events import (
 )
 from dragoman.model.outcome import ErrorInfo, Outcome, Usage
 from dragoman.model.parts import Call
-from dragoman.upstream.base import Reply
+from dragoman.upstream.base import UpstreamReply
 from dragoman.upstream.rehearsal.answer import CHARACTERS
 from dragoman.upstream.rehearsal.scenarios import Ending, Scenario
 
@@ -195,7 +195,7 @@ def _renumber(frames: Sequence[bytes]) -> list[bytes]:
     return out
 
 
-class RehearsalReply(Reply):
+class RehearsalReply(UpstreamReply):
     """The reply of a delivery: each read returns the next piece, after its delay."""
 
     def __init__(self, delivery: Delivery) -> None:

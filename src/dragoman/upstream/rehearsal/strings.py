@@ -117,6 +117,8 @@ class StringMaker(Struct):
             if self.careful:
                 return NOWHERE
             return self.words.paths[0] if self.words.paths else "README.md"
+        if "glob" in {*words, *split_name(self.tool)} and not {*words} - {"glob", "pattern"}:
+            return "*"
         for word in words:
             if word in _FORMAT_OF_NAME:
                 return self._formatted(_FORMAT_OF_NAME[word]) or PLACEHOLDER

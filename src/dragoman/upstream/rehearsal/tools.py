@@ -19,7 +19,6 @@ from dragoman.upstream.rehearsal.strings import (
     needs_care,
     safe_text,
 )
-from dragoman.upstream.rehearsal.tasks import Task, is_shell, with_command
 from dragoman.upstream.rehearsal.words import MAX_TEXT, UserWords, split_name, stems
 
 # Client-run kinds that each dialect has a call for. A patch cannot be harmless, and a tool search would find nothing.
@@ -33,7 +32,7 @@ _KINDS: dict[Dialect, frozenset[CallKind]] = {
 MAX_DESCRIPTION = 200
 # A tool name that occurs literally in the text outweighs any number of shared words.
 _NAMED = 1000
-_NAME_WORD = 10
+NAME_WORD = 10
 
 
 def callable_tools(request: Request, dialect: Dialect) -> tuple[Tool, ...]:
@@ -78,10 +77,10 @@ def _score(tool: Tool, words: UserWords, said: str) -> int:
     name = frozenset(split_name(tool.name))
     if has_effects(tool):
         # A tool that changes things must be named in full: "create a plan" does not ask for a cron job.
-        return _NAME_WORD * len(name) if name and name <= words.mentioned else 0
+        return NAME_WORD * len(name) if name and name <= words.mentioned else 0
     shared = len(stems(tool.name) & words.mentioned)
     described = stems(f"{(tool.description or '')[:MAX_DESCRIPTION]} {tool.namespace or ''}")
-    return _NAME_WORD * shared + len(described & words.mentioned)
+    return NAME_WORD * shared + len(described & words.mentioned)
 
 
 def _is_meant(tool: Tool, ref: ToolRef) -> bool:
@@ -129,16 +128,12 @@ def call_kind(tool: Tool, dialect: Dialect) -> CallKind:
     return "function" if dialect == "messages" else tool.kind
 
 
-def call_input(
-    tool: Tool, words: UserWords, dialect: Dialect, variant: int = 0, task: Task | None = None
-) -> str:
-    """The input as source text: JSON, or free text for a custom tool. `task`: what a shell is to do."""
+def call_input(tool: Tool, words: UserWords, dialect: Dialect, variant: int = 0) -> str:
+    """The input as source text: JSON, or free text for a custom tool."""
     if tool.kind == "custom":
         return _free_text(tool, words)
     action = _ACTIONS.get((dialect, tool.kind))
     value = arguments_for(tool, words, variant) if action is None else action
-    if task is not None and task.command and is_shell(tool):
-        value = with_command(value, task.command)
     return dumps(value).decode("utf-8")
 
 

@@ -18,7 +18,7 @@ from dragoman.errors import RequestRefused
 from dragoman.model.outcome import ErrorInfo, ErrorKind
 from dragoman.model.parts import Dialect
 from dragoman.model.request import Request
-from dragoman.upstream.base import CheckResult, Reply, UpstreamRequest
+from dragoman.upstream.base import CheckResult, UpstreamReply, UpstreamRequest
 from dragoman.upstream.rehearsal.answer import (
     CREATED,
     AnswerInput,
@@ -54,7 +54,7 @@ class RehearsalUpstream:
     def url_of(self, dialect: Dialect, operation: str) -> str:  # noqa: ARG002 -- it answers by itself
         return ""
 
-    async def send(self, request: UpstreamRequest) -> Reply:
+    async def send(self, request: UpstreamRequest) -> UpstreamReply:
         """The reply. An error is a reply too; nothing is raised."""
         if len(request.body) < _LARGE:
             return RehearsalReply(perform(request))

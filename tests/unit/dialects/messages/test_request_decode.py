@@ -490,7 +490,7 @@ REFUSED: list[tuple[Json, str]] = [
     ({"tool_choice": {"type": "some"}}, "tool_choice.type"),
     ({"tool_choice": {}}, "tool_choice.type"),
     ({"tool_choice": {"type": "tool"}}, "tool_choice.name"),
-    ({"thinking": {"type": "hard"}}, "thinking.type"),
+    ({"thinking": {"type": 5}}, "thinking.type"),
     ({"thinking": {}}, "thinking.type"),
     ({"output_config": {"effort": 5}}, "output_config.effort"),
     ({"output_config": {"format": 5}}, "output_config.format"),

@@ -296,6 +296,7 @@ def test_allowed_subset_is_what_is_sent() -> None:
         {"type": "disabled"},
         {"type": "adaptive", "display": "summarized"},
         {"type": "between_tools"},
+        {"type": "of_tomorrow", "depth": 3},
     ],
 )
 def test_own_thinking_comes_back_as_it_was(thinking: object) -> None:

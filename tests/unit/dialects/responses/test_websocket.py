@@ -9,8 +9,8 @@ from dragoman.dialects.responses import (
     Steer,
     error_frame,
     lane_member,
-    lane_of,
     read_message,
+    read_refused,
 )
 from dragoman.errors import RequestRefused
 
@@ -44,13 +44,18 @@ def test_name_of_a_lane_has_few_characters(name: object) -> None:
 @pytest.mark.parametrize("name", [None, "a", "A_1.b-c", "a" * 256])
 def test_good_name_of_a_lane_is_returned(name: str | None) -> None:
     assert read(stream_id=name).lane == name
-    assert lane_of(json.dumps({"stream_id": name, "type": "x"})) == name
+    assert read_refused(json.dumps({"stream_id": name, "type": "x"})) == (name, None)
 
 
-def test_lane_of_a_refused_message_is_found_if_it_is_valid() -> None:
-    assert lane_of('{"stream_id": "a", "type": 7}') == "a"
-    assert lane_of('{"stream_id": ""}') is None
-    assert lane_of("{") is None
+def test_lane_and_previous_response_of_a_refused_message_are_found_if_they_are_valid() -> None:
+    assert read_refused('{"stream_id": "a", "type": 7}') == ("a", None)
+    assert read_refused('{"stream_id": ""}') == (None, None)
+    assert read_refused("{") == (None, None)
+    create = {"type": "response.create", "previous_response_id": "resp_1", "stream_id": "a"}
+    assert read_refused(json.dumps(create)) == ("a", "resp_1")
+    assert read_refused(json.dumps({**create, "stream_id": "a b"})) == (None, None)
+    assert read_refused(json.dumps({**create, "previous_response_id": 7})) == ("a", None)
+    assert read_refused(json.dumps({**create, "type": "response.cancel"})) == ("a", None)
 
 
 def test_previous_response_is_found() -> None:

@@ -11,7 +11,7 @@ from dragoman.dialects.responses.mcp_calls import (
     mcp_result,
 )
 from dragoman.gateway.hosted.history import has_hosted_calls, is_ours, plain_name, restore_calls
-from dragoman.gateway.hosted.memory import Memory
+from dragoman.gateway.hosted.memory import AnswerMemory
 from dragoman.model.parts import Call, Extra, Part, Reasoning, Result, Text
 from dragoman.model.request import Request, Turn
 
@@ -139,7 +139,7 @@ def is_own(call: Call) -> bool:
     return call.name == "get_weather"
 
 
-def kept(memory: Memory, lines: str, *turns: Turn, past: tuple[Turn, ...] = (USER,)) -> None:
+def kept(memory: AnswerMemory, lines: str, *turns: Turn, past: tuple[Turn, ...] = (USER,)) -> None:
     memory.keep("me", past, turns, text=lines, is_own=is_own)
 
 
@@ -152,7 +152,7 @@ def run_turns(*last: Part) -> tuple[Turn, ...]:
 
 
 def test_an_answer_is_known_by_its_words() -> None:
-    memory = Memory()
+    memory = AnswerMemory()
     turns = run_turns(Text(text="A saw."))
     kept(memory, "Look.\n\nA saw.", *turns)
     request = Request(turns=(USER, spoken(Text(text="Look.\n\nA saw. "))))
@@ -161,7 +161,7 @@ def test_an_answer_is_known_by_its_words() -> None:
 
 
 def test_the_same_words_after_other_words_are_another_answer() -> None:
-    memory = Memory()
+    memory = AnswerMemory()
     kept(memory, "Done.", *run_turns(Text(text="Done.")))
     other = Turn(role="user", parts=(Text(text="Something else"),))
     request = Request(turns=(other, spoken(Text(text="Done."))))
@@ -169,7 +169,7 @@ def test_the_same_words_after_other_words_are_another_answer() -> None:
 
 
 def test_an_answer_is_known_by_the_clients_call() -> None:
-    memory = Memory()
+    memory = AnswerMemory()
     turns = run_turns(OWN)
     kept(memory, "Look.", *turns)
     same = Call(call_id="call_2", name="get_weather", input='{ "city": "Oslo" }')
@@ -179,7 +179,7 @@ def test_an_answer_is_known_by_the_clients_call() -> None:
 
 
 def test_an_answer_with_other_calls_is_not_taken_for_it() -> None:
-    memory = Memory()
+    memory = AnswerMemory()
     kept(memory, "", *run_turns(OWN))
     more = Call(call_id="call_3", name="get_weather", input="{}")
     request = Request(turns=(USER, spoken(OWN, more)))
@@ -187,14 +187,14 @@ def test_an_answer_with_other_calls_is_not_taken_for_it() -> None:
 
 
 def test_answers_without_calls_of_ours_are_not_kept() -> None:
-    memory = Memory()
+    memory = AnswerMemory()
     kept(memory, "Hi.", spoken(Text(text="Hi.")))
     request = Request(turns=(USER, spoken(Text(text="Hi."))))
     assert memory.restore("me", request, is_own) is request
 
 
 def test_the_oldest_is_forgotten_first() -> None:
-    memory = Memory(max_characters=100)
+    memory = AnswerMemory(max_characters=100)
     kept(memory, "one", *run_turns(Text(text="1" * 40)))
     kept(memory, "two", *run_turns(Text(text="2" * 40)))
     kept(memory, "large", *run_turns(Text(text="3" * 400)))

@@ -1,5 +1,6 @@
 """The dump: what is worth a line, what is hidden in it, and how the file is written."""
 
+import asyncio
 import json
 import logging
 import os
@@ -9,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from dragoman.config.settings import DumpSettings
+from dragoman.config.settings import DumpSettings, Settings, UpstreamSettings
 from dragoman.core.secrets import Secrets, redact_json
+from dragoman.gateway.route import Upstreams
 from dragoman.server.observe.dump import Dump
 from dragoman.server.observe.dump_events import MAX_EVENT, EventPicker
 from dragoman.sse import FrameParser
-from dragoman.upstream.base import UpstreamRequest
 from vendor_wire import Answer, Said, Thought, Tool, stream
 
 ANSWER = Answer(
@@ -26,9 +27,10 @@ ANSWER = Answer(
     ),
     interleaved=True,
 )
-REQUEST = UpstreamRequest(
-    dialect="responses", body=b"", stream=True, model="gpt-5.5", request_id="req_1"
+SETTINGS = Settings(
+    upstreams={"codex": UpstreamSettings(kind="responses", base_url="http://127.0.0.1:1/v1")}
 )
+TARGET = Upstreams(SETTINGS, {}).targets("responses", "gpt-5.5")[0]
 
 
 def picked(dialect: str, data: bytes) -> list[dict[str, Any]]:
@@ -150,11 +152,11 @@ def test_what_is_hidden_in_json_leaves_json() -> None:
 def dump_all(settings: DumpSettings, data: bytes, times: int = 1, cut: int = 50) -> None:
     dump = Dump(settings)
     for _ in range(times):
-        tap = dump.begin(REQUEST, "codex")
+        tap = dump.begin(TARGET, "req_1")
         for start in range(0, len(data), cut):
             tap.feed(data[start : start + cut])
         tap.close()
-    dump.close()
+    asyncio.run(dump.close())
 
 
 def test_an_error_that_quotes_what_the_upstream_was_sent_is_dumped_without_it(
@@ -164,10 +166,10 @@ def test_an_error_that_quotes_what_the_upstream_was_sent_is_dumped_without_it(
     key = 'own "key" of the gateway'
     error = {"type": "error", "code": "x", "message": f"no such key: {key}", "sequence_number": 0}
     dump = Dump(DumpSettings(path=str(path)))
-    tap = dump.begin(REQUEST, "codex", Secrets([key]))
+    tap = dump.begin(TARGET, "req_1", Secrets([key]))
     tap.feed(b"event: error\ndata: " + json.dumps(error).encode() + b"\n\n")
     tap.close()
-    dump.close()
+    asyncio.run(dump.close())
     (line,) = lines(path)
     assert line["event"]["message"] == "no such key: [redacted]"
 
@@ -236,7 +238,7 @@ def test_a_thread_that_is_behind_is_not_waited_for(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)  # opening it waits for somebody who reads
     dump = Dump(DumpSettings(path=str(pipe)))
-    tap = dump.begin(REQUEST, "codex")
+    tap = dump.begin(TARGET, "req_1")
     data = stream("responses", ANSWER)
     for _ in range(20_000):
         tap.feed(data)
@@ -244,6 +246,6 @@ def test_a_thread_that_is_behind_is_not_waited_for(tmp_path: Path) -> None:
     reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()), daemon=True)
     reader.start()
     tap.close()
-    dump.close()
+    asyncio.run(dump.close())
     reader.join(60)  # the thread reads all that waited; whoever closed the dump did not wait for it
     assert read

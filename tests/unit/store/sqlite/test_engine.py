@@ -80,7 +80,7 @@ def test_file_of_the_version_before_is_brought_up(bench: Bench, path: Path) -> N
             old.execute(statement)
     old.execute(
         "INSERT INTO responses VALUES (1, 'old', ?, NULL, 5, 2000000, 'completed', 0, 'chat', 'm', '', '', 0, 0, '',"
-        " NULL, NULL, 4)",
+        " NULL, NULL, 4, NULL, NULL)",
         (OWNER,),
     )
     old.execute("INSERT INTO requests VALUES (1, ?)", (b"\x00{}",))

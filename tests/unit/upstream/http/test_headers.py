@@ -28,6 +28,7 @@ def sent(
 ) -> dict[str, str]:
     assert kind != "rehearsal"
     assert kind != "chatgpt-codex"
+    assert kind != "replay"
     spoken: Dialect = dialect or kind
     settings = UpstreamSettings(
         kind=kind, base_url="http://x", api_key=api_key, headers=configured or {}

@@ -25,7 +25,7 @@ from dragoman.testing import (
     json_reply,
     sse,
 )
-from dragoman.upstream.base import Reply, UpstreamRequest
+from dragoman.upstream.base import UpstreamReply, UpstreamRequest
 from dragoman.upstream.http import transport
 from dragoman.upstream.http.upstream import HttpUpstream
 from loops import LOOPS, play
@@ -75,7 +75,7 @@ def run(loop: str) -> Run:
     return run_scene
 
 
-async def whole(reply: Reply) -> bytes:
+async def whole(reply: UpstreamReply) -> bytes:
     pieces: list[bytes] = []
     while data := await reply.read():
         pieces.append(data)

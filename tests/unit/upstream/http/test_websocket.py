@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import tracemalloc
 from functools import partial
 from typing import Protocol
 
@@ -10,6 +11,7 @@ from msgspec import structs
 from websockets.frames import Frame, Opcode
 
 from dragoman.config.settings import UpstreamSettings
+from dragoman.dialects.responses.websocket_client import AnswerState, read_request
 from dragoman.testing import (
     Chunk,
     Handshake,
@@ -24,8 +26,10 @@ from dragoman.testing import (
 )
 from dragoman.upstream.base import UpstreamRequest
 from dragoman.upstream.http import websocket_pool
+from dragoman.upstream.http.connection import UpstreamConnection
 from dragoman.upstream.http.upstream import HttpUpstream
-from loops import LOOPS
+from dragoman.upstream.http.websocket import SocketReader
+from loops import LOOPS, play
 from socket_scene import (
     AGAIN,
     FIRST,
@@ -390,6 +394,26 @@ def test_frames_before_the_first_event_come_with_it_and_are_bounded(run: Run) ->
     run([sse(limits + AGAIN), limited, ScriptedReply(chunks=flood)], scene)
 
 
+def test_fragments_without_bytes_take_no_memory(loop: str) -> None:
+    async def main() -> None:
+        connection = UpstreamConnection("local", 1.0, 1.0)
+        request = read_request(b'{"input":"Hi"}', b"")
+        assert request is not None
+        answer = AnswerState(request)
+        reader = SocketReader(connection, "local", owner=b"", since=0.0, answer=answer)
+        reader.feed_data(b"\x01\x00")
+        tracemalloc.start()
+        try:
+            for _ in range(10):
+                assert not reader.feed_data(b"\x00\x00" * 5_000)
+            assert tracemalloc.get_traced_memory()[0] < 50_000  # a reference to each has 400,000
+        finally:
+            tracemalloc.stop()
+            reader.end()
+
+    play(loop, main())
+
+
 def test_events_without_a_request_end_the_connection(run: Run) -> None:
     late = b'data: {"type":"response.created","response":{}}\n\n'
 
@@ -401,6 +425,22 @@ def test_events_without_a_request_end_the_connection(run: Run) -> None:
 
     server = run([sse(AGAIN + late), sse(AGAIN)], scene)
     assert sent(server) == [(0, None, 1), (1, None, 3)]
+
+
+@pytest.mark.parametrize("begun", [b"\x01\x01{", b"\x81\x7f", b"\x81\x7e\x10\x00{"])
+def test_a_message_that_begins_without_a_request_is_not_waited_for(run: Run, begun: bytes) -> None:
+    """It could have 64 MB on each of many idle connections."""
+    gate = asyncio.Event()
+    events = [line.removeprefix(b"data: ") for line in AGAIN.splitlines() if b"data: " in line]
+    frames = [Frame(Opcode.TEXT, event).serialize(mask=False) for event in events]
+    chunks: list[Chunk] = [*frames, Wait(gate), begun, Wait(asyncio.Event())]
+
+    async def scene(server: ScriptedUpstream, upstream: HttpUpstream) -> None:
+        await turns(upstream, 1)
+        gate.set()
+        await server.until(lambda: server.open_connections == 0)
+
+    run([ScriptedReply(chunks=chunks, framing="raw")], scene)
 
 
 def test_a_failed_or_unfinished_response_is_not_continued(run: Run) -> None:
@@ -444,6 +484,26 @@ def test_keep_alive_frames_prevent_a_timeout(run: Run) -> None:
 
     impatient = structs.replace(SOCKET, first_byte_timeout=0.4, idle_timeout=0.4)
     run([ScriptedReply(content_type="text/event-stream", chunks=chunks)], scene, impatient)
+
+
+@pytest.mark.parametrize("sign", [b"\x89\x00", b"\x8a\x00"], ids=["ping", "pong"])
+@pytest.mark.parametrize("is_begun", [False, True], ids=["before", "in an answer"])
+def test_pings_do_not_prevent_a_timeout(run: Run, sign: bytes, is_begun: bool) -> None:
+    """The machine is alive; whether the model still works is shown by events only. Codex judges a server in this way, too."""
+    created = b'{"type":"response.created","response":{}}'
+    first = Frame(Opcode.TEXT, created).serialize(mask=False)
+    beats: list[Chunk] = [sign, Pause(0.1)] * 20
+
+    async def scene(_server: ScriptedUpstream, upstream: HttpUpstream) -> None:
+        if not is_begun:
+            assert (await failure_of(upstream.send(asking([USER])))).kind == "timeout"
+            return
+        reply = await upstream.send(asking([USER]))
+        assert (await failure_of(whole(reply))).kind == "timeout"
+
+    impatient = structs.replace(SOCKET, first_byte_timeout=0.4, idle_timeout=0.4)
+    chunks = [first, *beats] if is_begun else beats
+    run([ScriptedReply(chunks=chunks, framing="raw", cut=True)], scene, impatient)
 
 
 def test_a_timeout_of_a_continuation_is_not_repeated(run: Run) -> None:

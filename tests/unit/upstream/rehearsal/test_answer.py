@@ -23,7 +23,7 @@ from dragoman.upstream.rehearsal.answer import (
     MAX_QUOTE,
     MEDIA_TOKENS,
     AnswerInput,
-    Situation,
+    ConversationState,
     check_seals,
     compose,
     count_part,
@@ -36,6 +36,7 @@ from dragoman.upstream.rehearsal.answer import (
     tokens_in,
 )
 from dragoman.upstream.rehearsal.scenarios import find_scenario
+from dragoman.upstream.rehearsal.tasks import NOTICE
 from rehearsal_asking import DIALECTS
 
 CITY = Raw(b'{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}')
@@ -79,20 +80,22 @@ def round_of(count: int) -> tuple[Turn, ...]:
 
 
 def test_nothing_said() -> None:
-    assert spoken(play(Request())) == "This is a rehearsal, and nothing was said."
+    assert spoken(play(Request())) == f"{NOTICE} Nothing was said."
 
 
 def test_media_is_mentioned() -> None:
     pictures = [Media(kind="image", url="https://example.com/")] * 2
     assert spoken(play(Request(turns=(user(Text(text="see"), pictures[0]),)))) == (
-        "You said: see I was shown 1 file."
+        f"You said: see I was shown 1 file.\n\n({NOTICE})"
     )
     assert spoken(play(Request(turns=(user(*pictures),)))).endswith("I was shown 2 files.")
 
 
 def test_long_words_are_shortened() -> None:
     output = spoken(play(Request(turns=(says("x" * (MAX_QUOTE + 1)),))))
-    assert output == f"You said: {'x' * MAX_QUOTE}… ({MAX_QUOTE + 1} characters in all)"
+    assert (
+        output == f"You said: {'x' * MAX_QUOTE}… ({MAX_QUOTE + 1} characters in all)\n\n({NOTICE})"
+    )
 
 
 def test_failed_result_is_emitted_as_failed() -> None:
@@ -105,7 +108,7 @@ def test_choice_of_no_tool_gives_words() -> None:
     request = Request(
         turns=(says("weather"),), tools=(WEATHER,), tool_choice=ToolChoice(mode="none")
     )
-    assert spoken(play(request)) == "You said: weather"
+    assert spoken(play(request)) == f"You said: weather\n\n({NOTICE})"
 
 
 def test_demanded_tool_is_called_whatever_was_said() -> None:
@@ -160,7 +163,7 @@ def result(call_id: str = "c", text: str = "ok") -> Turn:
     return turn("tool", Result(call_id=call_id, content=(Text(text=text),)))
 
 
-def situation(*turns: Turn) -> Situation:
+def situation(*turns: Turn) -> ConversationState:
     return read_situation(Request(turns=turns))
 
 

@@ -1,9 +1,10 @@
-"""What people try first gets the answer a person expects, with a tool that only reads."""
+"""What people try first gets the answer a person expects, with tools that only read, but for a new file."""
 
 import json
 from typing import cast
 
 import pytest
+from msgspec.structs import replace
 
 from dragoman._json import Raw, dumps
 from dragoman.model.parts import Call, Dialect, Result, Text
@@ -62,7 +63,16 @@ def play(
 
 
 @pytest.mark.parametrize(
-    "said", ["hello", "Hi!", "Hey there", "Good morning", "hello, how are you?"]
+    "said",
+    [
+        "hello",
+        "Hi!",
+        "Hey there",
+        "Good morning",
+        "hello, how are you?",
+        "What can you do?",
+        "help",
+    ],
 )
 @pytest.mark.parametrize("tools", [CODEX, CLAUDE_CODE, ()])
 def test_greeting_is_answered_in_words_that_say_what_this_is(
@@ -86,9 +96,9 @@ def test_greeting_is_answered_in_words_that_say_what_this_is(
     [
         (CODEX, ("exec_command", {"cmd": "ls"})),
         (CLAUDE_CODE, ("Bash", {"command": "ls"})),
-        (WITH_GLOB, ("Glob", None)),
-        (READERS, ("list_dir", None)),
-        (READERS[2:], ("shell", {"command": ["sh", "-c", "ls"]})),
+        (WITH_GLOB, ("Glob", {"pattern": "*"})),
+        (READERS, ("list_dir", {"path": "."})),
+        (READERS[2:], ("shell", {"command": ["ls"]})),
         ((Tool(name="local_shell", kind="local_shell"),), ("local_shell", None)),
     ],
 )
@@ -135,16 +145,33 @@ def test_no_words_of_the_user_become_a_command(said: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    ("said", "call"),
     [
-        "What is the weather in Paris?",
-        "hello, please book a flight to Rome",
-        "compare a.md and b.md",
-        "",
+        ("run the tests", "ls"),
+        ("delete everything", "ls"),
+        ("hello, please book a flight to Rome", "ls"),
+        ("compare a.md and b.md", "ls"),
+        ("fix the bug in src/app.py", "cat src/app.py"),
+        ("delete src/app.py", "cat src/app.py"),
+        ("write a test for src/app.py", "cat src/app.py"),
     ],
 )
-def test_other_words_are_no_such_task(said: str) -> None:
-    assert find_task(read_words(said)) is None
+def test_other_words_to_a_coding_agent_get_a_look(said: str, call: str) -> None:
+    assert play(said, CODEX) == ("exec_command", {"cmd": call})
+
+
+def test_tool_whose_name_is_mentioned_is_called_and_no_look_is_taken() -> None:
+    weather = tool("get_weather", city="string")
+    assert play("What is the weather in Paris?", (*CODEX, weather)) == (
+        "get_weather",
+        {"city": "Paris"},
+    )
+    assert play("Please use Bash.", CLAUDE_CODE) == ("Bash", {"command": "echo rehearsal"})
+
+
+def test_without_tools_of_a_coding_agent_the_words_find_the_tool() -> None:
+    name, _ = play("Is it raining?", (tool("get_weather", city="string"),))
+    assert name == "get_weather"
 
 
 def test_a_demanded_call_is_made_even_for_a_greeting() -> None:
@@ -152,14 +179,190 @@ def test_a_demanded_call_is_made_even_for_a_greeting() -> None:
     assert name
 
 
-def test_result_is_quoted_with_a_notice() -> None:
-    turns = (
-        Turn(role="user", parts=(Text(text="list the files here"),)),
-        Turn(role="assistant", parts=(Call(call_id="c", name="Bash", input="{}"),)),
-        Turn(role="tool", parts=(Result(call_id="c", content=(Text(text="README.md"),)),)),
+# --- several turns ----------------------------------------------------------------------------------------------------
+
+ENVELOPE = "Chunk ID: 1\nWall time: 0.0 seconds\nProcess exited with code 0\nOriginal token count: 4\nOutput:\n"
+
+
+def perform(
+    said: str, tools: tuple[Tool, ...], *results: str | Result, model: str = "rehearsal"
+) -> tuple[list[tuple[str, str]], str]:
+    """The calls with their inputs, and the text at the end. results: what the tools return, in their order."""
+    turns = [Turn(role="user", parts=(Text(text=said),))]
+    made: list[tuple[str, str]] = []
+    left = list(results)
+    while True:
+        request = Request(turns=tuple(turns), tools=tools)
+        outcome = compose(AnswerInput(request, "responses", find_scenario(model), "seed"))
+        (part,) = outcome.choices[0].parts
+        if isinstance(part, Text):
+            assert left == []
+            return made, part.text
+        assert isinstance(part, Call)
+        made.append((part.name, part.input))
+        given = left.pop(0)
+        result = (
+            given if isinstance(given, Result) else Result(call_id="", content=(Text(text=given),))
+        )
+        turns.append(Turn(role="assistant", parts=(part,)))
+        turns.append(Turn(role="tool", parts=(replace(result, call_id=part.call_id),)))
+
+
+def failed(text: str) -> Result:
+    return Result(call_id="", content=(Text(text=text),), is_error=True)
+
+
+def test_result_is_quoted_with_a_notice_and_without_what_the_client_adds() -> None:
+    calls, end = perform("list the files here", CODEX, f"{ENVELOPE}README.md\nsrc\n")
+    assert calls == [("exec_command", '{"cmd":"ls"}')]
+    assert end == (
+        f"{NOTICE} Your client ran the tool.\n\nexec_command returned:\n```\nREADME.md\nsrc\n```"
     )
-    request = Request(turns=turns, tools=CLAUDE_CODE)
-    outcome = compose(AnswerInput(request, "messages", find_scenario("rehearsal"), "seed"))
-    (part,) = outcome.choices[0].parts
-    assert isinstance(part, Text)
-    assert part.text == f"{NOTICE} The tool was run.\nBash returned: README.md"
+
+
+def test_file_is_quoted_without_line_numbers_and_reminders() -> None:
+    shown = "1\t# Title\n2\t```\n3\tx\n4\t\n<system-reminder>\nno malware\n</system-reminder>\n"
+    _, end = perform("read README.md", CLAUDE_CODE, shown)
+    assert end.endswith("Read returned:\n````\n# Title\n```\nx\n````")
+
+
+def test_long_result_is_quoted_in_part() -> None:
+    _, end = perform("read README.md", CLAUDE_CODE, "\n".join(map(str, range(100))))
+    assert end.endswith("23\n```\n… 100 lines in all")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "what does this project do?",
+        "Explain this codebase",
+        "read the readme",
+        "what is this repo about",
+    ],
+)
+def test_project_is_explained_by_its_readme(said: str) -> None:
+    calls, end = perform(said, CLAUDE_CODE, "1\t# Pomodoro\n2\tA timer.")
+    assert calls == [("Read", '{"file_path":"README.md"}')]
+    assert "A timer." in end
+
+
+@pytest.mark.parametrize(
+    ("tools", "absent", "first", "second"),
+    [
+        (
+            CODEX,
+            f"{ENVELOPE}cat: README.md: No such file or directory\n",
+            ("exec_command", '{"cmd":"cat README.md"}'),
+            ("exec_command", '{"cmd":"ls"}'),
+        ),
+        (
+            CLAUDE_CODE,
+            failed("File does not exist. Note: your current working directory is /work."),
+            ("Read", '{"file_path":"README.md"}'),
+            ("Bash", '{"command":"ls"}'),
+        ),
+    ],
+)
+def test_project_without_a_readme_is_listed(
+    tools: tuple[Tool, ...], absent: str | Result, first: object, second: object
+) -> None:
+    calls, end = perform("what does this project do?", tools, absent, "main.c\nMakefile")
+    assert calls == [first, second]
+    assert "main.c\nMakefile" in end
+
+
+@pytest.mark.parametrize(
+    ("said", "content"),
+    [
+        ("create a file hello.txt with hi there", "hi there"),
+        ("Create a new file called `hello.txt` with the text: hi there", "hi there"),
+        ("make hello.txt containing “hi there”", "hi there"),
+        ("write 'hi there' to hello.txt", "hi there"),
+        ("create hello.txt", "Hello from Dragoman's rehearsal."),
+    ],
+)
+def test_new_file_is_created_after_a_look(said: str, content: str) -> None:
+    absent = failed("File does not exist.")
+    calls, end = perform(said, CLAUDE_CODE, absent, "created hello.txt")
+    assert [name for name, _ in calls] == ["Read", "Write"]
+    assert json.loads(calls[1][1]) == {"file_path": "hello.txt", "content": f"{content}\n"}
+    assert end == f"{NOTICE} Your client ran the tool.\n\nWrite returned: created hello.txt"
+
+
+def test_new_file_is_created_by_a_patch_where_there_is_no_other_tool() -> None:
+    absent = f"{ENVELOPE}cat: notes/a.md: No such file or directory\n"
+    calls, _ = perform("create a file notes/a.md with one\ntwo", CODEX, absent, "Done!")
+    patch = "*** Begin Patch\n*** Add File: notes/a.md\n+one\n+two\n*** End Patch\n"
+    assert calls[1] == ("apply_patch", patch)
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        "1\thi there",
+        "(hello.txt is empty)",
+        "",
+        # Files with the words of an error in them, and an error in another language.
+        "Error 404: page not found",
+        "hello.txt does not exist\nsecond line",
+        failed("Datei oder Verzeichnis nicht gefunden"),
+        failed("permission denied"),
+    ],
+)
+def test_no_file_is_written_unless_the_look_says_that_there_is_none(seen: str | Result) -> None:
+    calls, end = perform("create a file hello.txt with hi", CLAUDE_CODE, seen)
+    assert [name for name, _ in calls] == ["Read"]
+    assert "I write only new files" in end
+
+
+def test_client_without_a_tool_that_writes_is_not_made_to_write_by_a_command() -> None:
+    absent = "cat: hello.txt: No such file or directory"
+    calls, end = perform("create a file hello.txt with hi", CODEX[:1], absent)
+    assert [name for name, _ in calls] == ["exec_command"]
+    assert "no tool that writes hello.txt" in end
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/etc/motd.txt",
+        "../up.txt",
+        "~/x.txt",
+        ".bashrc",
+        ".git/hooks/x.sh",
+        "a/../../b.txt",
+        "a/.env",
+    ],
+)
+def test_no_file_is_created_outside_the_folder_or_hidden(path: str) -> None:
+    task = find_task(read_words(f"create a file {path} with hi"))
+    assert task.kind != "create"
+
+
+def test_writing_tool_that_wants_more_than_path_and_content_is_not_used() -> None:
+    odd = (CLAUDE_CODE[5], tool("write_file", path="string", content="string", mode="string"))
+    calls, end = perform("create a file a.txt with hi", odd, failed("not found"))
+    assert [name for name, _ in calls] == ["Read"]
+    assert "no tool that writes a.txt" in end
+
+
+@pytest.mark.parametrize(
+    "said", ["what does this project do?", "create a file a.txt with hi", "go on"]
+)
+@pytest.mark.parametrize("tools", [CODEX, CLAUDE_CODE, WITH_GLOB])
+def test_every_task_ends_after_two_rounds_whatever_comes_back(
+    said: str, tools: tuple[Tool, ...]
+) -> None:
+    turns = [Turn(role="user", parts=(Text(text=said),))]
+    for rounds in range(4):
+        request = Request(turns=tuple(turns), tools=tools)
+        outcome = compose(AnswerInput(request, "responses", find_scenario("rehearsal"), "seed"))
+        (part,) = outcome.choices[0].parts
+        if isinstance(part, Text):
+            assert rounds <= 2
+            return
+        assert isinstance(part, Call)
+        absent = Text(text="a.txt README.md: No such file or directory")
+        turns.append(Turn(role="assistant", parts=(part,)))
+        turns.append(Turn(role="tool", parts=(Result(call_id=part.call_id, content=(absent,)),)))
+    pytest.fail("the task does not end")

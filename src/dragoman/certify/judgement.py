@@ -1,0 +1,253 @@
+"""Judges one answer: right, refused, wrong, or absent if the model did not do what was asked (it may do so next time). Pure.
+
+The decoders have reported what is irregular in an answer, and the gateway has repaired it before the client got it. So a judge
+looks only at the client's answer; if that is right but had problems, it is right, and repaired.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Literal, cast
+
+from msgspec import Struct
+
+from dragoman._json import loads
+from dragoman.certify.asker import ProbeAnswer, text_of
+from dragoman.certify.requests import CITY, LOOKUP, OTHER_CITY, SECRET_WORD
+from dragoman.errors import MalformedJson
+from dragoman.model.outcome import Problem
+from dragoman.model.parts import Call
+from dragoman.model.request import Tool
+from dragoman.textcalls import PATTERNS, scan_text
+
+# Characters of an upstream's message that a report shows.
+_LONGEST_MESSAGE = 200
+_KINDS_SHOWN = 3
+
+Verdict = Literal["right", "refused", "wrong", "absent"]
+
+
+class ProbeJudgement(Struct, frozen=True):
+    """refused: there is no answer. wrong: the answer breaks a rule. absent: the model did not do what it was asked for.
+
+    detail: why; of a right answer, what the gateway repaired in it, empty if nothing.
+    """
+
+    verdict: Verdict
+    detail: str = ""
+
+
+Judge = Callable[[ProbeAnswer], ProbeJudgement]
+
+
+def short(message: str) -> str:
+    line = " ".join(message.split())
+    return line if len(line) <= _LONGEST_MESSAGE else f"{line[:_LONGEST_MESSAGE]}…"
+
+
+def calls_of(seen: ProbeAnswer) -> list[Call]:
+    outcome = seen.outcome
+    parts = outcome.choices[0].parts if outcome is not None and outcome.choices else ()
+    return [part for part in parts if isinstance(part, Call) and part.executor == "client"]
+
+
+def _failure(seen: ProbeAnswer) -> ProbeJudgement | None:
+    """The judgement on an exchange without a complete answer."""
+    if seen.error is not None:
+        return ProbeJudgement("refused", short(seen.error.message))
+    outcome = seen.outcome
+    if outcome is None or outcome.error is not None:
+        message = "" if outcome is None or outcome.error is None else outcome.error.message
+        return ProbeJudgement("wrong", f"the answer failed: {short(message)}")
+    return None
+
+
+def _right(seen: ProbeAnswer) -> ProbeJudgement:
+    return ProbeJudgement("right", "; ".join(_repaired(seen)))
+
+
+def _repaired(seen: ProbeAnswer) -> list[str]:
+    found = [_shown(each) for each in _first_of_each_kind(seen.problems)]
+    more = len(found) - _KINDS_SHOWN
+    shown = found[:_KINDS_SHOWN] + ([f"and {more} more"] if more > 0 else [])
+    if seen.text_calls:
+        formats = formats_in(seen.text, seen.tools)
+        named = f" ({formats[0]})" if formats else ""
+        shown.insert(0, f"the model writes its calls as text{named}")
+    return shown
+
+
+def _first_of_each_kind(problems: tuple[Problem, ...]) -> list[Problem]:
+    kinds: dict[str, Problem] = {}
+    for each in problems:
+        kinds.setdefault(each.kind, each)
+    return list(kinds.values())
+
+
+def _shown(problem: Problem) -> str:
+    return f"{problem.kind} ({short(problem.message)})"
+
+
+def formats_in(text: str, tools: tuple[Tool, ...]) -> list[str]:
+    """The text formats that find a call of one of these tools in a text, those with sentinels first."""
+    found = [
+        pattern
+        for pattern in PATTERNS.snapshot()
+        if scan_text(text, tools, formats=(pattern.name,)).calls
+    ]
+    found.sort(key=lambda pattern: not pattern.is_sentinel)
+    return [pattern.name for pattern in found]
+
+
+def arguments_of(call: Call) -> Mapping[str, object]:
+    """The arguments as an object; none if they are not one."""
+    try:
+        value: object = loads(call.input or "{}")
+    except MalformedJson:
+        return {}
+    return cast("dict[str, object]", value) if isinstance(value, dict) else {}
+
+
+# --- judges -----------------------------------------------------------------------------------------------------------
+
+
+def answers(seen: ProbeAnswer) -> ProbeJudgement:
+    """Any text."""
+    failed = _failure(seen)
+    if failed is not None:
+        return failed
+    if text_of(seen.outcome).strip():
+        return _right(seen)
+    finish = None if seen.outcome is None else seen.outcome.choices[0].finish
+    if finish == "length":
+        return ProbeJudgement("absent", "the answer reached its token limit before its first word")
+    return ProbeJudgement("wrong", "the answer is empty")
+
+
+def accepts(seen: ProbeAnswer) -> ProbeJudgement:
+    """Any answer, even an empty one."""
+    return _failure(seen) or _right(seen)
+
+
+def mentions(word: str, otherwise: str) -> Judge:
+    """A text that has this word."""
+
+    def judge(seen: ProbeAnswer) -> ProbeJudgement:
+        failed = _failure(seen)
+        if failed is not None:
+            return failed
+        is_there = word.lower() in text_of(seen.outcome).lower()
+        return _right(seen) if is_there else ProbeJudgement("absent", otherwise)
+
+    return judge
+
+
+uses_result = mentions(SECRET_WORD, "the answer does not have what the result of the tool says")
+
+
+def calls(name: str, has: Callable[[Call], bool], *, space: str = "", lacking: str = "") -> Judge:
+    """A call of this tool with the expected input. lacking: what it means if the input is another."""
+
+    def judge(seen: ProbeAnswer) -> ProbeJudgement:
+        failed = _failure(seen)
+        if failed is not None:
+            return failed
+        made = calls_of(seen)
+        named = [call for call in made if call.name == name and (call.namespace or "") == space]
+        if any(map(has, named)):
+            return _right(seen)
+        if named and lacking:
+            return ProbeJudgement("wrong", lacking)
+        if named:
+            return ProbeJudgement(
+                "absent", f"the call has other arguments: {short(named[0].input)}"
+            )
+        if made:
+            return ProbeJudgement("absent", f"the model called {short(made[0].name)} instead")
+        return ProbeJudgement("absent", "the model made no call")
+
+    return judge
+
+
+def has_city(city: str) -> Callable[[Call], bool]:
+    return lambda call: city.lower() in str(arguments_of(call).get("city", "")).lower()
+
+
+def has_argument(key: str, word: str) -> Callable[[Call], bool]:
+    return lambda call: word in str(arguments_of(call).get(key, ""))
+
+
+one_call = calls(LOOKUP, has_city(CITY))
+
+
+def two_calls(seen: ProbeAnswer) -> ProbeJudgement:
+    failed = _failure(seen)
+    if failed is not None:
+        return failed
+    made = calls_of(seen)
+    if not any(map(has_city(CITY), made)) or not any(map(has_city(OTHER_CITY), made)):
+        return ProbeJudgement("absent", f"the model made {len(made)} of two calls in one answer")
+    if len({call.call_id for call in made}) < len(made):
+        return ProbeJudgement("wrong", "two calls have the same id")
+    return _right(seen)
+
+
+def calls_nothing(seen: ProbeAnswer) -> ProbeJudgement:
+    failed = _failure(seen)
+    if failed is not None:
+        return failed
+    if calls_of(seen):
+        return ProbeJudgement("wrong", "the model called a tool though it must not")
+    return _right(seen)
+
+
+def calls_something(seen: ProbeAnswer) -> ProbeJudgement:
+    failed = _failure(seen)
+    if failed is not None:
+        return failed
+    return _right(seen) if calls_of(seen) else ProbeJudgement("wrong", "the choice is ignored")
+
+
+def calls_only(name: str) -> Judge:
+    def judge(seen: ProbeAnswer) -> ProbeJudgement:
+        found = calls_something(seen)
+        if found.verdict == "right" and any(call.name != name for call in calls_of(seen)):
+            return ProbeJudgement("wrong", "another tool than the chosen one was called")
+        return found
+
+    return judge
+
+
+def calls_at_most_once(seen: ProbeAnswer) -> ProbeJudgement:
+    failed = _failure(seen)
+    if failed is not None:
+        return failed
+    made = len(calls_of(seen))
+    return (
+        _right(seen) if made <= 1 else ProbeJudgement("wrong", f"{made} calls came in one answer")
+    )
+
+
+def stops_before(word: str) -> Judge:
+    def judge(seen: ProbeAnswer) -> ProbeJudgement:
+        failed = _failure(seen)
+        if failed is not None:
+            return failed
+        if word in text_of(seen.outcome):
+            return ProbeJudgement("wrong", "the stop sequence is in the answer")
+        return _right(seen)
+
+    return judge
+
+
+def is_json(seen: ProbeAnswer) -> ProbeJudgement:
+    failed = _failure(seen)
+    if failed is not None:
+        return failed
+    try:
+        value: object = loads(text_of(seen.outcome))
+    except MalformedJson:
+        return ProbeJudgement("wrong", "the answer is not the JSON that its schema asks for")
+    return (
+        _right(seen)
+        if isinstance(value, dict)
+        else ProbeJudgement("wrong", "the answer is no object")
+    )

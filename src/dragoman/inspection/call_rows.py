@@ -1,0 +1,240 @@
+"""The calls of an exchange on both wires: ids, names, hashes of their inputs, whether they may be run, and their results. Pure.
+
+The source text of the input is compared: the text of a JSON string if the dialect sends one, and the bytes of the JSON object if
+it sends an object. The input is never parsed.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import sha256
+from typing import Literal
+
+from msgspec import structs
+
+from dragoman.core.aliases import original_id
+from dragoman.core.call_input import judge
+from dragoman.dialects.registry import CODECS
+from dragoman.errors import GatewayError
+from dragoman.inspection.exchange import RecordedExchange
+from dragoman.inspection.exchange_form import (
+    BothSides,
+    CallRow,
+    InputReport,
+    InputsReport,
+    ResultReport,
+)
+from dragoman.inspection.wire_reading import EndedCall, WireReading, read_answer
+from dragoman.model.parts import Call, Result
+from dragoman.model.request import Request
+
+
+class ExchangeReading:
+    """The wires of an exchange, read. `answered`: the indices of the attempts that the client's answer was made from."""
+
+    def __init__(self, exchange: RecordedExchange) -> None:
+        self.client = read_answer(exchange.answer, exchange.dialect)
+        self.attempts = tuple(
+            None if attempt.answer is None else read_answer(attempt.answer, attempt.dialect)
+            for attempt in exchange.attempts
+        )
+        self.answered = [
+            index for index, attempt in enumerate(exchange.attempts) if attempt.is_answered
+        ]
+
+    @property
+    def wires(self) -> list[WireReading]:
+        """The answers of the upstreams that the client's answer was made from."""
+        found = (self.attempts[index] for index in self.answered)
+        return [wire for wire in found if wire is not None]
+
+    def upstream_calls(self) -> list[tuple[int, EndedCall]]:
+        """The calls of the upstreams' answers, each with the index of its attempt."""
+        pairs = zip(self.answered, self.wires, strict=True)
+        return [(index, call) for index, wire in pairs for call in wire.calls]
+
+
+def call_rows(
+    exchange: RecordedExchange,
+    following: Sequence[RecordedExchange] = (),
+    reading: ExchangeReading | None = None,
+) -> tuple[CallRow, ...]:
+    """The calls of the answer, and those of the conversation that was sent, on both wires."""
+    reading = ExchangeReading(exchange) if reading is None else reading
+    upstream = reading.upstream_calls()
+    pairs = pair_calls([call for _, call in upstream], reading.client.calls)
+    results = _results(following)
+    rows = [
+        _answer_row(first, second, results, is_live=exchange.is_live) for first, second in pairs
+    ]
+    return (*rows, *_history_rows(exchange))
+
+
+Pair = tuple[EndedCall | None, EndedCall | None]
+
+
+def pair_calls(upstream: Sequence[EndedCall], client: Sequence[EndedCall]) -> list[Pair]:
+    """Pair the same calls of both wires: by id, by the id that an alias stands for, otherwise by name and order."""
+    by_id: dict[str, list[EndedCall]] = defaultdict(list)
+    for call in reversed(client):
+        by_id[original_id(call.call.call_id)].append(call)
+    found: list[list[EndedCall | None]] = []
+    taken: set[int] = set()
+    for call in upstream:
+        same = by_id.get(original_id(call.call.call_id))
+        match = same.pop() if same else None
+        if match is not None:
+            taken.add(id(match))
+        found.append([call, match])
+    free = [call for call in client if id(call) not in taken]
+    by_name: dict[str, list[EndedCall]] = defaultdict(list)
+    for call in reversed(free):
+        by_name[call.call.name].append(call)
+    matched: set[int] = set()
+    for pair in found:
+        first = pair[0]
+        if pair[1] is None and first is not None:
+            same = by_name.get(first.call.name)
+            if same:
+                pair[1] = same.pop()
+                matched.add(id(pair[1]))
+    only_client: list[Pair] = [(None, call) for call in free if id(call) not in matched]
+    return [*((pair[0], pair[1]) for pair in found), *only_client]
+
+
+def _answer_row(
+    upstream: EndedCall | None,
+    client: EndedCall | None,
+    results: Mapping[str, str],
+    *,
+    is_live: bool,
+) -> CallRow:
+    shown = client or upstream
+    if shown is None:
+        raise AssertionError("a row is for a call")
+    call = shown.call
+    verdict = judge(call)
+    missing = None if client is not None or is_live else "not_sent"
+    first = None if upstream is None else upstream.call
+    second = None if client is None else client.call
+    state: Literal["waiting", "paired", "none"] = "none"
+    request = None
+    if second is not None and verdict.executable:
+        request = results.get(original_id(second.call_id))
+        state = "waiting" if request is None else "paired"
+    return CallRow(
+        part=shown.part,
+        kind=call.kind,
+        id=_sides(first, second, lambda each: each.call_id),
+        name=_sides(first, second, _full_name),
+        executor=call.executor,
+        executable=verdict.executable and client is not None,
+        why=missing or (None if verdict.executable else verdict.reason),
+        status=call.status,
+        input=_inputs(first, second),
+        result=ResultReport(state, request),
+    )
+
+
+def _sides(upstream: Call | None, client: Call | None, read: Callable[[Call], str]) -> BothSides:
+    return BothSides(
+        None if upstream is None else read(upstream), None if client is None else read(client)
+    )
+
+
+def _full_name(call: Call) -> str:
+    return call.name if call.namespace is None else f"{call.namespace}.{call.name}"
+
+
+def _inputs(upstream: Call | None, client: Call | None) -> InputsReport:
+    first = None if upstream is None else _input(upstream.input)
+    second = None if client is None else _input(client.input)
+    equal = None if first is None or second is None else first.sha256 == second.sha256
+    return InputsReport(first, second, equal)
+
+
+def _input(text: str) -> InputReport:
+    data = text.encode("utf-8", "surrogatepass")
+    return InputReport(len(data), sha256(data).hexdigest(), text)
+
+
+def with_hashes(row: CallRow, whole: CallRow) -> CallRow:
+    """The row with the sizes, hashes and the equality of the row before its secrets were taken out."""
+    inputs = InputsReport(
+        _hashed(row.input.upstream, whole.input.upstream),
+        _hashed(row.input.client, whole.input.client),
+        whole.input.equal,
+    )
+    return structs.replace(row, input=inputs, executable=whole.executable, why=whole.why)
+
+
+def _hashed(shown: InputReport | None, whole: InputReport | None) -> InputReport | None:
+    if shown is None or whole is None:
+        return shown
+    return InputReport(whole.bytes, whole.sha256, shown.text)
+
+
+def _results(following: Sequence[RecordedExchange]) -> dict[str, str]:
+    """The request that has the result of each call, by call id."""
+    found: dict[str, str] = {}
+    for exchange in following:
+        request = decoded_request(exchange.body, exchange.dialect)
+        for turn in () if request is None else request.turns:
+            for part in turn.parts:
+                if isinstance(part, Result):
+                    found.setdefault(original_id(part.call_id), exchange.id)
+    return found
+
+
+def _history_rows(exchange: RecordedExchange) -> Iterator[CallRow]:
+    """The calls of the conversation: as the client sent them, and as the upstream of the last attempt got them."""
+    asked = decoded_request(exchange.body, exchange.dialect)
+    sent = exchange.attempts[-1] if exchange.attempts else None
+    planned = None if sent is None else decoded_request(sent.body, sent.dialect)
+    if asked is None or (planned is None and sent is not None):
+        return
+    theirs = [] if planned is None else _request_calls(planned)
+    pairs = pair_calls(theirs, _request_calls(asked))
+    answered = {
+        original_id(part.call_id)
+        for turn in asked.turns
+        for part in turn.parts
+        if isinstance(part, Result)
+    }
+    for upstream, client in pairs:
+        shown = client or upstream
+        if shown is None:
+            raise AssertionError("a row is for a call")
+        first = None if upstream is None else upstream.call
+        second = None if client is None else client.call
+        is_paired = original_id(shown.call.call_id) in answered
+        yield CallRow(
+            part=None,
+            kind=shown.call.kind,
+            id=_sides(first, second, lambda each: each.call_id),
+            name=_sides(first, second, _full_name),
+            executor=shown.call.executor,
+            executable=False,
+            why="history",
+            status=shown.call.status,
+            input=_inputs(first, second),
+            result=ResultReport(
+                "paired" if is_paired else "none", exchange.id if is_paired else None
+            ),
+            place="request",
+        )
+
+
+def _request_calls(request: Request) -> list[EndedCall]:
+    calls = (part for turn in request.turns for part in turn.parts if isinstance(part, Call))
+    return [EndedCall(number, 0, call, None) for number, call in enumerate(calls)]
+
+
+def decoded_request(body: bytes, dialect: str) -> Request | None:
+    """The request that a body has; None if it cannot be read, or if no client speaks the dialect."""
+    known = CODECS.get(dialect)
+    if known is None or not body:
+        return None
+    try:
+        return known.decode_request(body)
+    except GatewayError:
+        return None

@@ -1,0 +1,228 @@
+"""Takes the secrets out of a recorded exchange. Pure.
+
+The bytes stay unchanged, except for strings that hold a secret: a recording is still a stream, and its JSON is still JSON.
+A secret may be spread over many deltas, so the text of each part is searched as a whole, and what is found is hidden in every
+frame that has a piece of it. Hashes are taken before this (`exchange_report.call_rows`).
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+
+from msgspec import structs
+
+from dragoman._json import dumps_text
+from dragoman.core.secrets import (
+    HIDDEN,
+    NO_SECRETS,
+    Hidden,
+    Secrets,
+    find_hidden,
+    hide_found,
+    is_secret_name,
+    redact,
+)
+from dragoman.inspection.exchange import (
+    ExchangeFacts,
+    HeaderPairs,
+    RecordedAnswer,
+    RecordedExchange,
+    TimedBytes,
+)
+from dragoman.inspection.wire_reading import (
+    JSON_STRING,
+    PlacedEvent,
+    WireReading,
+    json_text,
+    read_answer,
+)
+from dragoman.model.events import InputDelta, OutputDelta, ReasoningDelta, TextDelta
+from dragoman.model.parts import Dialect
+
+# One character of a JSON string, as it is spelled.
+_LETTER = re.compile(
+    r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\.|.", re.DOTALL
+)
+
+
+def redact_exchange(exchange: RecordedExchange, secrets: Secrets = NO_SECRETS) -> RecordedExchange:
+    """The exchange without known secrets, and without what looks like one."""
+    return structs.replace(
+        exchange,
+        path=secrets.hide(exchange.path),
+        headers=_redact_headers(exchange.headers, secrets),
+        body=redact_source(exchange.body, secrets),
+        answer=redact_answer(exchange.answer, exchange.dialect, secrets),
+        attempts=tuple(
+            structs.replace(
+                attempt,
+                address=redact(secrets.hide(attempt.address)),
+                headers=_redact_headers(attempt.headers, secrets),
+                body=redact_source(attempt.body, secrets),
+                answer=None
+                if attempt.answer is None
+                else redact_answer(attempt.answer, attempt.dialect, secrets),
+                error=None if attempt.error is None else redact(secrets.hide(attempt.error)),
+            )
+            for attempt in exchange.attempts
+        ),
+        facts=redact_facts(exchange.facts, secrets),
+    )
+
+
+def redact_facts(facts: ExchangeFacts, secrets: Secrets = NO_SECRETS) -> ExchangeFacts:
+    if facts.error is None:
+        return facts
+    return structs.replace(facts, error=redact(secrets.hide(facts.error)))
+
+
+def redact_source(data: bytes, secrets: Secrets = NO_SECRETS) -> bytes:
+    """JSON, a frame of JSON or other text without secrets; only strings that contain one are written again."""
+    text = data.decode("utf-8", "surrogateescape")
+    shown = _redact_strings(text, secrets) if '"' in text else redact(secrets.hide(text))
+    return data if shown == text else shown.encode("utf-8", "surrogateescape")
+
+
+def redact_answer(
+    answer: RecordedAnswer, dialect: Dialect, secrets: Secrets = NO_SECRETS
+) -> RecordedAnswer:
+    """An answer without secrets. Its pieces are its frames, if there were any."""
+    wire = read_answer(answer, dialect)
+    hidden = _hide_parts(wire, secrets)
+    pieces = [
+        TimedBytes(frame.at, redact_source(hidden.get(frame.number, frame.raw), secrets))
+        for frame in wire.frames
+    ]
+    headers = _redact_headers(answer.headers, secrets)
+    return structs.replace(answer, headers=headers, pieces=tuple(pieces))
+
+
+def _redact_headers(headers: HeaderPairs, secrets: Secrets) -> HeaderPairs:
+    return tuple(
+        (name, HIDDEN if is_secret_name(name) else redact(secrets.hide(value)))
+        for name, value in headers
+    )
+
+
+def _redact_strings(text: str, secrets: Secrets) -> str:
+    """The text with the secret strings of its JSON hidden. The name of a member decides about its value."""
+    pieces: list[str] = []
+    at = 0
+    name = ""
+    for match in JSON_STRING.finditer(text):
+        if match[2] is not None:
+            name = match[1]
+            continue
+        value = json_text(match[1])
+        if is_secret_name(name) and value:
+            shown = HIDDEN
+        else:
+            found = find_hidden(value, secrets)
+            if not found:
+                continue
+            shown = hide_found(value, found)
+        pieces += (text[at : match.start()], dumps_text(shown).decode("utf-8", "replace"))
+        at = match.end()
+    return "".join((*pieces, text[at:]))
+
+
+# --- secrets in several deltas ------------------------------------------------------------------------------------------
+
+
+class _Edit:
+    """Characters of a frame's text to replace."""
+
+    __slots__ = ("end", "shown", "start")
+
+    def __init__(self, start: int, end: int, shown: str) -> None:
+        self.start = start
+        self.end = end
+        self.shown = shown
+
+
+def _hide_parts(wire: WireReading, secrets: Secrets) -> dict[int, bytes]:
+    """The frames that have pieces of secrets, without them."""
+    parts: dict[tuple[str, int], list[PlacedEvent]] = defaultdict(list)
+    for placed in wire.events:
+        event = placed.event
+        if isinstance(event, (TextDelta, ReasoningDelta, InputDelta, OutputDelta)):
+            parts[type(event).__name__, event.part].append(placed)
+    edits: dict[int, list[_Edit]] = defaultdict(list)
+    for deltas in parts.values():
+        joined = "".join([delta.text for delta in deltas])
+        found = find_hidden(joined, secrets)
+        if found:
+            _hide_in_deltas(wire, deltas, joined, found, edits)
+    changed: dict[int, bytes] = {}
+    for number, wanted in edits.items():
+        changed[number] = _edited(wire.frames[number - 1].text, wanted).encode("utf-8")
+    return changed
+
+
+def _hide_in_deltas(
+    wire: WireReading,
+    deltas: Iterable[PlacedEvent],
+    joined: str,
+    found: list[Hidden],
+    edits: dict[int, list[_Edit]],
+) -> None:
+    """Note for each delta that has a piece of a secret what replaces it: the first piece shows that something is hidden."""
+    at = next_found = 0
+    last_frame = 0
+    for delta in deltas:
+        start, end = at, at + len(delta.text)
+        at = end
+        while next_found < len(found) and found[next_found].end <= start:
+            next_found += 1
+        index = next_found
+        touched: list[Hidden] = []
+        while index < len(found) and found[index].start < end:
+            each = found[index]
+            shown = each.shown if each.start >= start else ""
+            touched.append(
+                Hidden(max(each.start, start) - start, min(each.end, end) - start, shown)
+            )
+            index += 1
+        if touched and delta.frame is not None:
+            if delta.start >= 0:
+                edits[delta.frame] += _spelt(wire.frames[delta.frame - 1].text, delta, touched)
+            else:
+                for number in range(last_frame + 1, delta.frame + 1):
+                    edits[number] += _any_piece(wire.frames[number - 1].text, joined)
+        last_frame = delta.frame or last_frame
+
+
+def _spelt(text: str, delta: PlacedEvent, touched: list[Hidden]) -> list[_Edit]:
+    """The edits of a frame's text for these characters of a delta, which the frame may spell with escapes."""
+    source = text[delta.start : delta.end]
+    is_string = text[delta.start - 1 : delta.start] == '"'
+    if source == delta.text:
+        places = list(range(len(source) + 1))
+    else:
+        offsets = [match.start() for match in _LETTER.finditer(source)]
+        places = [*offsets, len(source)]
+    edits: list[_Edit] = []
+    for start, end, shown in touched:
+        spelt = shown.replace('"', '\\"') if is_string else shown
+        edits.append(_Edit(delta.start + places[start], delta.start + places[end], spelt))
+    return edits
+
+
+def _any_piece(text: str, joined: str) -> list[_Edit]:
+    """The edits that hide every string of a frame that may be a piece of this text."""
+    return [
+        _Edit(*match.span(1), HIDDEN)
+        for match in JSON_STRING.finditer(text)
+        if match[2] is None and match[1] and json_text(match[1]) in joined
+    ]
+
+
+def _edited(text: str, edits: list[_Edit]) -> str:
+    pieces: list[str] = []
+    at = 0
+    for edit in sorted(edits, key=lambda each: each.start):
+        if edit.start < at:
+            continue
+        pieces += (text[at : edit.start], edit.shown)
+        at = edit.end
+    return "".join((*pieces, text[at:]))

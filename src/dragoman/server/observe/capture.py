@@ -1,0 +1,391 @@
+"""Captures one exchange: the bytes of both wires, with times. Nothing here parses anything.
+
+A captured exchange writes to its client over a `CapturedConnection`, and the attempt recorder passes each reply to the capture. An
+exchange that is not captured has neither, so the capture costs it nothing.
+
+The bytes of one exchange are limited. The capture leaves out the rest and marks the exchange as truncated.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
+from time import monotonic
+
+from starlette.types import Message
+
+from dragoman.core.secrets import HIDDEN, header_credentials
+from dragoman.gateway.answer import Pending, settle
+from dragoman.gateway.plan import PlannedRequest
+from dragoman.gateway.targets import AttemptTarget
+from dragoman.inspection.exchange import (
+    ExchangeFacts,
+    HeaderPairs,
+    RecordedAnswer,
+    RecordedAttempt,
+    RecordedExchange,
+    TimedBytes,
+)
+from dragoman.inspection.receipt import Receipt
+from dragoman.model.outcome import Loss, Repair
+from dragoman.model.parts import Dialect
+from dragoman.server.http.connection import ClientConnection, Headers
+from dragoman.server.observe.record import RequestRecord
+
+# Bytes that a piece takes besides its data: the object, the tuple's slot, the time. They matter for a stream of one-byte reads.
+_PIECE_BYTES = 160
+_ATTEMPT_BYTES = 1024
+_EXCHANGE_BYTES = 4096
+
+_SECRET_HEADERS = frozenset(
+    (
+        *("authorization", "proxy-authorization", "x-api-key", "api-key", "cookie", "set-cookie"),
+        *("x-goog-api-key", "x-amz-security-token", "chatgpt-account-id", "sec-websocket-key"),
+    )
+)
+
+
+class _CapturedAnswer:
+    """The answer on one wire, while it comes."""
+
+    __slots__ = ("_capture", "headers", "is_cut", "is_ended", "pieces", "status")
+
+    def __init__(self, capture: "ExchangeCapture") -> None:
+        self._capture = capture
+        self.status: int | None = None
+        self.headers: HeaderPairs = ()
+        self.pieces: list[TimedBytes] = []
+        self.is_cut = False  # by the capture
+        self.is_ended = False
+
+    def feed(self, data: bytes) -> None:
+        if not data or self.is_cut:
+            return
+        if self._capture.take_room(len(data) + _PIECE_BYTES):
+            self.pieces.append(TimedBytes(self._capture.now(), data))
+        else:
+            self.is_cut = True
+
+    def close(self, *, is_whole: bool = True) -> None:
+        """No more bytes come. `is_whole`: the answer has ended, or its sender has cut it."""
+        self.is_ended = is_whole
+
+    def clear(self) -> None:
+        self.pieces.clear()
+        self.is_cut = True
+
+    def recorded(self) -> RecordedAnswer:
+        return RecordedAnswer(
+            status=self.status,
+            headers=self.headers,
+            pieces=tuple(self.pieces),
+            is_whole=self.is_ended and not self.is_cut,
+        )
+
+
+class _CapturedAttempt:
+    __slots__ = ("address", "answer", "at", "body", "error", "losses", "names", "repairs", "target")
+
+    def __init__(self, target: AttemptTarget, at: float, address: str) -> None:
+        self.target = target
+        self.at = at
+        self.address = address
+        self.body = b""
+        self.names: dict[str, str] = {}
+        self.losses: tuple[Loss, ...] = ()
+        self.repairs: tuple[Repair, ...] = ()
+        self.answer: _CapturedAnswer | None = None
+        self.error: str | None = None
+
+    def recorded(self) -> RecordedAttempt:
+        return RecordedAttempt(
+            upstream=self.target.upstream,
+            dialect=self.target.dialect,
+            model=self.target.model,
+            address=self.address,
+            at=self.at,
+            body=self.body,
+            answer=None if self.answer is None else self.answer.recorded(),
+            error=self.error,
+            names=self.names,
+            losses=self.losses,
+            repairs=self.repairs,
+        )
+
+
+class ExchangeCapture:
+    """One captured exchange, live or ended.
+
+    id: unique in the ring. size: the bytes it takes. owner: of the caller; see `server.access.Caller`.
+    keys: the caller's keys, to be hidden where the exchange is shown.
+    previous: the id of the request before it in the conversation, known when the exchange has ended.
+    is_shown: the inspector shows the exchange; otherwise only its receipt was asked for, and only that is kept at its end.
+    wants_receipt: the client, or the operator, asked for a receipt. receipt: the receipt, when the exchange has ended.
+    """
+
+    __slots__ = (
+        "_attempts",
+        "_began",
+        "_body",
+        "_client",
+        "_headers",
+        "_is_truncated",
+        "_limit",
+        "_method",
+        "_on_growth",
+        "_path",
+        "at",
+        "dialect",
+        "facts",
+        "id",
+        "is_dropped",
+        "is_live",
+        "is_settled",
+        "is_shown",
+        "keys",
+        "owner",
+        "previous",
+        "receipt",
+        "size",
+        "wants_receipt",
+    )
+
+    def __init__(
+        self,
+        *,
+        dialect: Dialect,
+        path: str,
+        method: str,
+        headers: Headers,
+        at: float,
+        limit: int,
+    ) -> None:
+        self.id = ""
+        self.at = at
+        self.dialect: Dialect = dialect
+        self.owner = ""
+        self.facts = ExchangeFacts()
+        self.is_live = True
+        self.is_settled = False  # what is derived at the end of an exchange is there
+        self.size = _EXCHANGE_BYTES
+        self.previous: str | None = None
+        self.is_shown = True
+        self.is_dropped = False  # there was no room for it any more
+        self.wants_receipt = False
+        self.receipt: Receipt | None = None
+        self._began = monotonic()
+        self._limit = limit
+        self._path = path
+        self._method = method
+        self._headers, self.keys = _shown_headers(headers)
+        self._body = b""
+        self._client = _CapturedAnswer(self)
+        self._attempts: list[_CapturedAttempt] = []
+        self._is_truncated = False
+        self._on_growth: Callable[[ExchangeCapture, int], None] | None = None
+
+    def now(self) -> float:
+        return (monotonic() - self._began) * 1000
+
+    def take_room(self, size: int) -> bool:
+        """Whether this many more bytes may be kept."""
+        if self.size + size > self._limit:
+            self._is_truncated = True
+            return False
+        self.size += size
+        if self._on_growth is not None:
+            self._on_growth(self, size)
+        return True
+
+    def watch_growth(self, call: Callable[["ExchangeCapture", int], None] | None) -> None:
+        """Call this function with the number of bytes each time the exchange grows."""
+        self._on_growth = call
+
+    def drop(self) -> None:
+        """Forget all bytes: there is no room for this exchange any more."""
+        self._on_growth = None
+        self._limit = 0
+        self.size = _EXCHANGE_BYTES
+        self.is_dropped = True
+        self._body = b""
+        self._client.clear()
+        for attempt in self._attempts:
+            attempt.body = b""
+            if attempt.answer is not None:
+                attempt.answer.clear()
+        self._is_truncated = True
+
+    # --- the client's wire ----------------------------------------------------------------------------------------------
+
+    def take_request(self, body: bytes) -> None:
+        if self.take_room(len(body)):
+            self._body = body
+
+    @property
+    def client(self) -> _CapturedAnswer:
+        return self._client
+
+    # --- the upstreams' wires -------------------------------------------------------------------------------------------
+
+    def attempt_started(self, target: AttemptTarget, address: str) -> None:
+        # There is always room for this: the settings limit how many attempts there are.
+        self.take_room(_ATTEMPT_BYTES)
+        self._attempts.append(_CapturedAttempt(target, self.now(), address))
+
+    def attempt_sent(self, request: PlannedRequest) -> None:
+        attempt = self._attempts[-1]
+        if self.take_room(len(request.encoded.body)):
+            attempt.body = request.encoded.body
+        attempt.names = {
+            wire: name if space is None else f"{space}.{name}"
+            for (space, name), wire in request.names.wires.items()
+            if wire != name or space is not None
+        }
+        attempt.losses, attempt.repairs = request.losses, request.encoded.repairs
+
+    def attempt_replied(self, status: int, headers: Mapping[str, str]) -> _CapturedAnswer:
+        """Return the object that takes the bytes of the reply."""
+        answer = _CapturedAnswer(self)
+        answer.status = status
+        answer.headers = _shown_pairs(headers.items())
+        self._attempts[-1].answer = answer
+        return answer
+
+    def attempt_failed(self, message: str) -> None:
+        self._attempts[-1].error = message
+
+    # --- the result -----------------------------------------------------------------------------------------------------
+
+    def end(self, record: RequestRecord) -> None:
+        self.is_live = False
+        self.facts = facts_of(record)
+
+    def recorded(self) -> RecordedExchange:
+        """Everything that has been captured so far."""
+        return RecordedExchange(
+            id=self.id,
+            at=self.at,
+            dialect=self.dialect,
+            method=self._method,
+            path=self._path,
+            headers=self._headers,
+            body=self._body,
+            answer=self._client.recorded(),
+            attempts=tuple(attempt.recorded() for attempt in self._attempts),
+            facts=self.facts,
+            is_live=self.is_live,
+            is_truncated=self._is_truncated,
+        )
+
+
+def facts_of(record: RequestRecord) -> ExchangeFacts:
+    """The facts of a finished request."""
+    first = record.first_byte_s
+    return ExchangeFacts(
+        model=record.model,
+        upstream=record.upstream or None,
+        upstream_dialect=record.upstream_dialect or None,
+        stream=record.stream,
+        status=record.status or None,
+        finish=record.finish,
+        error_kind=record.error_kind,
+        error=record.error or None,
+        first_byte_ms=None if first is None else round(first * 1000, 3),
+        total_ms=round(record.duration_s * 1000, 3),
+        input_tokens=record.input_tokens,
+        cached_tokens=record.cached_tokens,
+        output_tokens=record.output_tokens,
+        calls=record.call_names,
+        losses=record.losses,
+        repairs=record.repairs,
+        problems=record.problems,
+    )
+
+
+def _shown_headers(headers: Headers) -> tuple[HeaderPairs, tuple[str, ...]]:
+    """The headers without credentials, and the credentials."""
+    pairs = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers]
+    values = [value for name, value in pairs if name in _SECRET_HEADERS]
+    keys = [key for value in values for key in (value, *header_credentials(value))]
+    return _shown_pairs(pairs), tuple(dict.fromkeys(keys))
+
+
+def _shown_pairs(pairs: Iterable[tuple[str, str]]) -> HeaderPairs:
+    return tuple((name, HIDDEN if name in _SECRET_HEADERS else value) for name, value in pairs)
+
+
+MakeReceipt = Callable[[], Awaitable[bytes]]
+"""Returns the receipt of an exchange that is about to end, as JSON in ASCII; empty if there is none."""
+
+# Many servers and clients refuse headers of more than 8 KB together; the answer has others too.
+_MAX_RECEIPT_HEADER = 4096
+RECEIPT_HEADER = b"x-dragoman-receipt"
+
+
+class CapturedConnection:
+    """A client's connection whose answer is captured. It behaves like the connection itself otherwise.
+
+    make_receipt: if it is set, the answer carries its receipt: a body in a header, a stream in a comment before its last frames.
+    Clients ignore both; a receipt that is too long for a header, and that of an error, is only at `/v1/inspect`.
+    """
+
+    __slots__ = ("_answer", "_connection", "line_bytes", "make_receipt")
+
+    def __init__(self, connection: ClientConnection, capture: ExchangeCapture) -> None:
+        self._connection = connection
+        self._answer = capture.client
+        self.line_bytes = connection.line_bytes
+        self.make_receipt: MakeReceipt | None = None
+
+    def task(self) -> asyncio.Task[None] | None:
+        return self._connection.task()
+
+    def take_headers(self) -> list[tuple[bytes, bytes]]:
+        return self._connection.take_headers()
+
+    def receive(self) -> Awaitable[Message]:
+        return self._connection.receive()
+
+    def take_body(self) -> bytes | None:
+        return self._connection.take_body()
+
+    def on_leave(self, call: Callable[[], None] | None) -> bool:
+        return self._connection.on_leave(call)
+
+    def respond(self, status: int, headers: Headers, body: bytes) -> Pending:
+        self._begin(status, headers)
+        self._answer.feed(body)
+        self._answer.close()
+        if self.make_receipt is not None and status == 200:
+            return partial(self._respond, self.make_receipt, headers, body)
+        return self._connection.respond(status, headers, body)
+
+    def begin(self, headers: Headers, data: bytes) -> Pending:
+        self._begin(200, headers)
+        self._answer.feed(data)
+        return self._connection.begin(headers, data)
+
+    def write(self, data: bytes) -> Pending:
+        self._answer.feed(data)
+        return self._connection.write(data)
+
+    def finish(self, data: bytes) -> Pending:
+        self._answer.feed(data)
+        self._answer.close()
+        if self.make_receipt is not None:
+            return partial(self._finish, self.make_receipt, data)
+        return self._connection.finish(data)
+
+    async def _respond(self, make: MakeReceipt, headers: Headers, body: bytes) -> None:
+        receipt = await make()
+        if 0 < len(receipt) <= _MAX_RECEIPT_HEADER:
+            headers = [*headers, (RECEIPT_HEADER, receipt)]
+        await settle(self._connection.respond(200, headers, body))
+
+    async def _finish(self, make: MakeReceipt, data: bytes) -> None:
+        receipt = await make()
+        comment = b": " + RECEIPT_HEADER + b" " + receipt + b"\n\n" if receipt else b""
+        await settle(self._connection.finish(comment + data))
+
+    def _begin(self, status: int, headers: Headers) -> None:
+        self._answer.status = status
+        self._answer.headers = _shown_headers(headers)[0]
