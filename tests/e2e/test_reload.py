@@ -32,7 +32,7 @@ from dragoman.testing import (
 )
 from gateway_harness import running_gateway, wait_until
 from raw_websocket import raw_socket
-from served import PATIENCE, Served, serving
+from served import PATIENCE, Served, children, serving
 
 KEY, OTHER_KEY = "first-key-0123456789", "second-key-0123456789"
 WORKERS = pytest.mark.parametrize("workers", ["1", "2"])
@@ -427,10 +427,6 @@ class Load:
 
 def handles(pid: int) -> int:
     return len(list(Path(f"/proc/{pid}/fd").iterdir()))
-
-
-def children(pid: int) -> list[str]:
-    return Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
 
 
 def test_many_reloads_under_load_lose_no_request_and_leave_nothing_behind(

@@ -81,6 +81,19 @@ def test_sighup_without_a_terminal_stops_nothing(
         assert "stopping" not in gateway.log.read_text(encoding="utf-8")
 
 
+def test_sighup_to_the_group_ends_no_worker_that_is_starting(tmp_path: Path) -> None:
+    with serving(tmp_path, {}, "--workers", "2") as gateway:
+        wait_until(lambda: len(gateway.workers()) == 2, PATIENCE)
+        before = gateway.workers()
+        os.kill(before[0], signal.SIGKILL)
+        wait_until(lambda: not set(gateway.workers()) <= set(before), PATIENCE)
+        after = gateway.workers()
+        os.killpg(gateway.pid, signal.SIGHUP)
+        read = "the configuration was read again"
+        wait_until(lambda: gateway.log.read_text("utf-8").count(read) == 2, PATIENCE)
+        assert gateway.workers() == after
+
+
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_sighup_is_ignored_where_it_was_ignored_before(workers: str, tmp_path: Path) -> None:
     with serving(tmp_path, {}, "--workers", workers, wrapper=("nohup",)) as gateway:

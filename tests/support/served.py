@@ -17,7 +17,7 @@ from commands import Command
 from gateway_harness import wait_until
 from ports import free_port
 
-__all__ = ("PATIENCE", "Served", "serving")
+__all__ = ("PATIENCE", "Served", "children", "serving")
 
 PATIENCE = 30.0
 """A process of its own imports everything anew, on a machine that may be busy."""
@@ -94,13 +94,8 @@ class Served:
 
     def workers(self) -> list[int]:
         """The ids of its worker processes, which are there only while it runs."""
-        pid = self.pid
-        try:
-            children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
-            # The other child is the resource tracker of multiprocessing.
-            return [each for each in map(int, children) if b"spawn_main" in _command(each)]
-        except OSError:
-            return []
+        # The other child is the resource tracker of multiprocessing.
+        return [pid for pid in children(self.pid) if _is_worker(pid)]
 
     def stop(self) -> None:
         if self._process is not None and self._process.poll() is None:
@@ -153,8 +148,29 @@ class Served:
             return False
 
 
-def _command(pid: int) -> bytes:
-    return Path(f"/proc/{pid}/cmdline").read_bytes()
+def children(pid: int) -> list[int]:
+    """The processes that a process has started and that are there.
+
+    Not from `/proc/PID/task/PID/children`, which may leave out children while others end.
+    """
+    numbers = (int(folder.name) for folder in Path("/proc").iterdir() if folder.name.isdigit())
+    return sorted(number for number in numbers if _parent(number) == pid)
+
+
+def _parent(pid: int) -> int | None:
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    except OSError:
+        return None
+    # The name of the command stands in parentheses and may contain anything. State and parent follow it.
+    return int(status.rpartition(")")[2].split()[1])
+
+
+def _is_worker(pid: int) -> bool:
+    try:
+        return b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
 
 
 @contextmanager

@@ -16,8 +16,8 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from types import FrameType
 from typing import TYPE_CHECKING, cast
@@ -54,6 +54,22 @@ Serve = Callable[[Settings, socket.socket, "WorkerChanges"], None]
 """Serves in a worker until it is stopped. It is sent to new processes, so it must be picklable; it must end on SIGTERM."""
 
 _ENDED = "a worker ended before it answered; its log says why"
+
+
+@contextmanager
+def _signals_blocked() -> Generator[None]:
+    """Block the signals for the parent, so that a process that is started now has them blocked until it handles them.
+
+    A terminal sends them to all processes of the group, and a new interpreter does not handle them for its first second.
+    """
+    if sys.platform == "win32":
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGHUP, signal.SIGUSR2))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class _Worker:
@@ -154,7 +170,8 @@ class Supervisor:
                 target=run_worker,
                 args=(self._serve, self._listener, pipe, self._source, held, fixed),
             )
-            process.start()
+            with _signals_blocked():
+                process.start()
             return cast("multiprocessing.Process", process)
 
         return _Worker(start)
@@ -297,6 +314,8 @@ def run_worker(
         for number in (signal.SIGHUP, signal.SIGUSR2):
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, _pass_over)
+        # The parent has blocked them (`_signals_blocked`).
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGHUP, signal.SIGUSR2))
     try:
         settings: Settings = (
             source.load(fixed)[0] if held is None else pickle.loads(held)  # noqa: S301 - from the parent
