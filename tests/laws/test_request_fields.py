@@ -151,7 +151,7 @@ WORDS: Mapping[str, tuple[str, ...]] = {
 """What losses call a field for which the vocabulary has another word."""
 
 
-LEFT_OUT = frozenset({"opaque_part", "foreign_part"})
+LEFT_OUT = frozenset({"opaque_part", "opaque_text", "foreign_part"})
 """Losses of whole parts, which name the kind."""
 
 

@@ -234,10 +234,17 @@ def note_namespaces(
             book.note("unknown_field", f"{where}.description")
 
 
-def note_opaque(book: LossBook, code: str, where: str, part: Opaque) -> None:
-    """Report a part that only its own dialect understands, under `code`; an item reference under `item_reference`."""
-    is_reference = part.type == "item_reference"
-    book.note("item_reference" if is_reference else code, where, f"{part.dialect} {part.type}")
+def note_opaque(book: LossBook, code: str, where: str, part: Opaque) -> Text | None:
+    """Report a part that only its own dialect understands, under `code`; an item reference under `item_reference`.
+
+    Returns the text to send instead of it, which is reported under `opaque_text`; None if it has none.
+    """
+    detail = f"{part.dialect} {part.type}"
+    if part.text is not None and book.note("opaque_text", where, detail) == "carry":
+        return Text(text=part.text)
+    if part.text is None:
+        book.note("item_reference" if part.type == "item_reference" else code, where, detail)
+    return None
 
 
 def instruction_texts(
@@ -255,7 +262,8 @@ def instruction_texts(
             if part.annotations:
                 book.note("annotation", where, "instructions have no citations")
         elif isinstance(part, Opaque):
-            note_opaque(book, "opaque_part", where, part)
+            text = note_opaque(book, "opaque_part", where, part)
+            texts += [] if text is None else [text.text]
         else:
             book.note("media_input", where, "instructions are text")
     return texts

@@ -222,7 +222,7 @@ class Opaque(
     """A whole item, block or content part of one dialect that the vocabulary does not cover.
 
     `tools`: the tools (namespace and name) that it makes available to the model. The request declares them. `extra`: if it
-    has tools, its fields beside them.
+    has tools, its fields beside them. `text`: what it says, for dialects that have no such part; None if that is not text.
     """
 
     dialect: Dialect
@@ -231,6 +231,7 @@ class Opaque(
     item_id: str | None = None
     tools: tuple[tuple[str | None, str], ...] = ()
     extra: Extra | None = None
+    text: str | None = None
 
 
 class Result(

@@ -34,6 +34,10 @@ LOSSES: LossTable = {
         "a citation without a URL has no form, and a citation's quotation has no field", "drop"
     ),
     "opaque_part": LossRule("an item of another dialect that has no meaning here", "drop"),
+    "opaque_text": LossRule(
+        "only the title, the place and the texts of a search result, or of a document made of texts, are written",
+        "carry",
+    ),
     "reasoning_sections": LossRule(
         "reasoning in several sections, or with its summary beside it, is written as one text",
         "carry",

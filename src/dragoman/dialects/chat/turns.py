@@ -188,7 +188,8 @@ class MessageWriter:
             case Opaque() if part.tools:
                 self._loaded.leave_out(part, where)
             case Opaque():
-                note_opaque(self._book, "opaque_part", where, part)
+                text = note_opaque(self._book, "opaque_part", where, part)
+                return None if text is None else write_text(text, None)
             case _:
                 self._book.note("opaque_part", where, type(part).__name__.lower())
         return None

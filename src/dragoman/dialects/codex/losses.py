@@ -44,6 +44,10 @@ LOSSES: LossTable = {
     "metadata": LossRule("there is no metadata", "drop"),
     "namespace": LossRule("the tool is offered as namespace__name", "carry"),
     "opaque_part": LossRule("a part that only its own dialect understands", "drop"),
+    "opaque_text": LossRule(
+        "only the title, the place and the texts of a search result, or of a document made of texts, are written",
+        "carry",
+    ),
     "presence_penalty": LossRule("there is no presence penalty", "drop"),
     "previous_response": LossRule(
         "a conversation that refers to an earlier response would be lost", "refuse"

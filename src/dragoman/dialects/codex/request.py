@@ -116,6 +116,9 @@ class ThreadItemWriter:
                     content.append(_text(turn, part.text))
                 case Media():
                     content += self._media(turn, part, where)
+                case Opaque() if part.text is not None:
+                    text = note_opaque(self._book, "opaque_part", where, part)
+                    content += [] if text is None else [_text(turn, text.text)]
                 case Reasoning() | Call() | Result() | Opaque():
                     item = self._item(part, where)
                     if item is not None:
@@ -224,7 +227,8 @@ class ThreadItemWriter:
                         self._book.note("media_input", where, part.media_type or part.kind)
                     parts.append(image or {"type": "input_text", "text": f"[{part.kind}]"})
                 case Opaque():
-                    note_opaque(self._book, "opaque_part", where, part)
+                    text = note_opaque(self._book, "opaque_part", where, part)
+                    parts += [] if text is None else [{"type": "input_text", "text": text.text}]
                 case _:
                     assert_never(part)
         if result.is_error:

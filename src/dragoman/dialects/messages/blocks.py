@@ -100,7 +100,24 @@ def part_from_block(block: Fields, whole: Raw) -> Part:
     if reader is None and kind.endswith(RESULT_SUFFIX):
         reader = _server_result
     part = reader(block) if reader is not None else None
-    return part if part is not None else Opaque(dialect="messages", type=kind, raw=whole)
+    return part or Opaque(dialect="messages", type=kind, raw=whole, text=_words(kind, block))
+
+
+def _words(kind: str, block: Fields) -> str | None:
+    """What a search result or a document made of texts says: title, place and texts; None for other blocks."""
+    if kind == "search_result":
+        content, heading = block.get("content"), ("title", "source")
+    elif kind == "document":
+        content, heading = read_object(block.get("source")).get("content"), ("title", "context")
+    else:
+        return None
+    whole = read_text(content)
+    texts = [read_text(each.get("text")) for each in read_objects(content)]
+    said = [text for text in (whole, *texts) if text]
+    if not said:
+        return None
+    about = [text for text in (read_text(block.get(name)) for name in heading) if text]
+    return "\n\n".join((*(("\n".join(about),) if about else ()), *said))
 
 
 def added_definition(block: Fields) -> Fields:

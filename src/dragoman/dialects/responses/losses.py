@@ -50,6 +50,10 @@ LOSSES: LossTable = {
         "drop",
     ),
     "opaque_part": LossRule("a part that only its own dialect understands", "drop"),
+    "opaque_text": LossRule(
+        "only the title, the place and the texts of a search result, or of a document made of texts, are written",
+        "carry",
+    ),
     "provider_call": LossRule(
         "a call of a provider's tool without an equivalent here, or a part of its input without one",
         "drop",

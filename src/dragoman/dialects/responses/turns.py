@@ -160,6 +160,10 @@ class InputItemWriter:
         self._inspect(turn, where)
         run: list[object] = []
         for part in turn.parts:
+            if isinstance(part, Opaque) and part.text is not None:
+                text = note_opaque(self._book, "opaque_part", where, part)
+                run += [] if text is None else [self._text(turn, text)]
+                continue
             self._inspect_part(part, turn, where)
             if isinstance(part, (Text, Refusal, Media)) or _is_content(part):
                 content = self._content(turn, part, where)
@@ -341,18 +345,17 @@ class InputItemWriter:
         return self._finish(fields, spec.type, part.item_id, turn)
 
     def _own_content(self, result: Result, where: str) -> tuple[Text | Media | Opaque, ...]:
-        """The content of a result, without parts that only another dialect understands."""
+        """The content of a result, without parts that only another dialect understands, or with their text."""
         if not result.content:
             return ()
         content = self._loaded.described(result, where)
-        foreign = [
-            part for part in content if isinstance(part, Opaque) and part.dialect != "responses"
-        ]
-        if not foreign:
-            return content
-        for part in foreign:
+        parts = [
             note_opaque(self._book, "opaque_part", where, part)
-        return tuple([part for part in content if part not in foreign])
+            if isinstance(part, Opaque) and part.dialect != "responses"
+            else part
+            for part in content
+        ]
+        return tuple([part for part in parts if part is not None])
 
     def _finish(self, fields: JsonObject, kind: str, item_id: str | None, turn: Turn) -> JsonObject:
         is_fine = kind not in STRICT_PREFIXES or (item_id or "").startswith(PREFIXES[kind])

@@ -233,6 +233,17 @@ def test_what_others_ran_cannot_be_replayed() -> None:
     assert sorted(losses(request)) == ["opaque_part", "provider_call", "provider_result"]
 
 
+def test_block_that_has_a_text_is_sent_as_its_text() -> None:
+    block = Opaque(dialect="messages", type="search_result", raw=Raw(b"{}"), text="A hull floats.")
+    call = Call(call_id="c", name="get", input="{}")
+    result = Result(call_id="c", content=(block, Text(text="And sinks.")))
+    request = said(turn("user", block), turn("assistant", call), turn("tool", result))
+    items = encoded(request)["items"]
+    assert items[0]["content"] == [{"type": "input_text", "text": "A hull floats."}]
+    assert [entry["text"] for entry in items[2]["output"]] == ["A hull floats.", "And sinks."]
+    assert losses(request) == ["opaque_text", "opaque_text"]
+
+
 def test_marks_without_a_place_are_noted() -> None:
     extra = Extra("messages", {"odd": Raw(b"1")})
     sealed = Call(call_id="c", name="get", input="{}", seals=(Seal("thought", "x"),))
