@@ -269,6 +269,24 @@ def test_session_over_a_websocket_does_not_notice_the_limits_of_the_gateway(
     assert "turn 0" in model.heard[-1].text()
 
 
+@pytest.mark.parametrize("status", [401, 429, 500])
+def test_session_over_a_websocket_survives_failures_of_the_upstream(
+    gateway: Stack, tmp_path: Path, status: int
+) -> None:
+    """More of them than the gateway's own retries, so that Codex gets frames with this status."""
+    model = gateway.model
+    fault = Fault(status=status, headers=(("retry-after", "1"),), times=4)
+    with tcp_proxy(gateway.url) as proxy:
+        codex = Codex(tmp_path, proxy.url, websockets=True, retries=5)
+        with codex.session(name(gateway, "gpt-5.5")) as session:
+            model.play(Script((ModelTurn("Ah.", (ECHO,)),), fault))
+            assert "marker-77" in quoted(session.ask("turn 0"), session)
+            assert "marker-77" in quoted(session.ask("turn 1"), session)
+        assert proxy.websockets > 1
+    assert model.objections == []
+    assert "turn 0" in model.heard[-1].text()
+
+
 def test_thinking_does_not_disturb_the_calls(gateway: Stack, tmp_path: Path) -> None:
     turns = (
         ModelTurn("Ah.", (ECHO,), thinking="I shall run it."),
