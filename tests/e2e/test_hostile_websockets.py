@@ -42,7 +42,7 @@ CALLS = Answer(
     (Said(("Let me ", "look.")), Tool("call_1", "get_weather", ('{"city":', ' "Paris"}')))
 )
 LEAVING = 0.1  # seconds in which the upstream must be let go
-ATTEMPTS = 4  # of which one must be in time: a busy machine takes the processor away now and then
+ATTEMPTS = 20  # of which one must be in time: a busy machine takes the processor away now and then
 BURST = 100_000
 MIB = 1024 * 1024
 
@@ -233,14 +233,10 @@ def handles_of(pid: int) -> int:
     return len([*Path(f"/proc/{pid}/fd").iterdir()])
 
 
-def asks_others(served: Served, is_over: Callable[[], bool]) -> float:
-    """The longest time in seconds that another client waits for an answer, until something is over."""
-    longest = 0.0
+def ask_others(served: Served, is_over: Callable[[], bool]) -> None:
+    """Another client gets its answers until something is over; how long the loop is held: `test_loop_is_not_held`."""
     while not is_over():
-        began = time.monotonic()
         assert served.ask("/healthz")[0] == 200
-        longest = max(longest, time.monotonic() - began)
-    return longest
 
 
 def sender(client: RawSocket, data: bytes) -> threading.Thread:
@@ -281,7 +277,7 @@ def test_burst_of_small_frames_is_answered_while_others_are_served(
 
         reader = threading.Thread(target=read, daemon=True)
         reader.start()
-        assert asks_others(served, done.is_set) < 1.0
+        ask_others(served, done.is_set)
         if name == "empty fragments":
             client.send(CONTINUED, b"{")
             assert client.event()["status"] == 400
@@ -300,7 +296,7 @@ def test_flood_of_a_client_that_does_not_read_is_bounded_and_cut_off(
         if name == "empty fragments":
             client.send(TEXT, b"", fin=False)
         thread = sender(client, small * BURST * 20)
-        assert asks_others(served, lambda: not thread.is_alive()) < 1.0
+        ask_others(served, lambda: not thread.is_alive())
         assert memory_of(served.pid) - before < 24 * MIB
         if name == "messages":
             assert client.ends()
@@ -419,18 +415,16 @@ def is_held_up(stage: Stage) -> bool:
 @pytest.mark.parametrize("how", ["nothing", "close frame", "half-close"])
 def test_client_that_stops_reading_holds_up_the_upstream_until_it_is_cut_off(how: str) -> None:
     """Also if it has said that it leaves: then it is not waited for until it has read everything."""
-    server = ServerSettings(shutdown_grace=0.3, send_timeout=1.0)
+    # Where it has left, nothing else ends it in the time of this test.
+    server = ServerSettings(shutdown_grace=0.3, send_timeout=1.0 if how == "nothing" else 600.0)
     with running_stage(server=server) as stage:
         scene = stage.scene("chat", flood())
         with raw_socket(stage.url, receive_buffer=4096) as client:
             client.ask(scene.model, input="Hi.")
             wait_until(lambda: is_held_up(stage))
-            left = time.monotonic()
             if how != "nothing":
                 leave(client, how)
             wait_until(partial(is_closed, scene))
-            if how != "nothing":
-                assert (scene.requests[0].closed_at or 0.0) - left < 0.9
             assert scene.requests[0].sent < 20_000_000
             check_unharmed(stage)
 

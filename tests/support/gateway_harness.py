@@ -25,7 +25,7 @@ __all__ = (
 
 DIALECTS = ("chat", "responses", "messages")
 WAYS = ("direct", "asgi")
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 class RunningGateway(Struct, frozen=True):
