@@ -103,7 +103,7 @@ def watched(folder: Path, upstream: str) -> Generator[Watched]:
     config = folder / "dragoman.toml"
     config.write_text(
         f'[upstreams.up]\nkind = "chat"\nbase_url = "{upstream}/v1"\napi_key = "k"\n'
-        '[retry]\nenabled = false\n[store]\nurl = "memory:"\n[server]\nkeep_alive_interval = 2.0\n',
+        '[retry]\nenabled = false\n[store]\nurl = "memory:"\n[server]\nkeep_alive_interval = 10.0\n',
         encoding="utf-8",
     )
     command = [sys.executable, str(PROGRAM), str(config)]
