@@ -48,7 +48,8 @@ def main() -> int:
     tally = Tally()
     start = time.monotonic()
     # The project's settings already hold one -q; with this second one pytest leaves the closing line to us.
-    options = ["-q", "--no-header", "-n", workers, *sys.argv[1:]]
+    # With worksteal each worker has neighbouring tests, which share what a module starts, and none waits for a slow one.
+    options = ["-q", "--no-header", "-n", workers, "--dist", "worksteal", *sys.argv[1:]]
     code = int(pytest.main(options, plugins=[tally]))
     sys.stdout.flush()
     print(tally.closing_line(code, time.monotonic() - start), flush=True)

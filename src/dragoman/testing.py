@@ -47,7 +47,7 @@ __all__ = (
 MAX_HEAD_BYTES = (
     1024 * 1024
 )  # room for tests with large headers; a head without an end is still refused
-DEFAULT_WAIT = 5.0  # seconds; bounds every wait of a test, ten times what a busy machine needs
+DEFAULT_WAIT = 30.0  # seconds; bounds every wait of a test, many times what a busy machine needs
 _POLL = 0.001
 
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER of zero seconds: closing sends RST, not FIN

@@ -224,7 +224,7 @@ LONG = (
     Turn(role="assistant", parts=(Text(text="I do."),)),
     Turn(role="user", parts=(Text(text="On."),)),
 )
-EAGER = EngineSettings(compaction=SummaryCompaction(threshold=100, keep=2), idle_timeout=0.1)
+EAGER = EngineSettings(compaction=SummaryCompaction(threshold=100, keep=2), idle_timeout=1.0)
 
 
 def test_long_conversation_is_summed_up_by_the_model_before_the_next_request() -> None:

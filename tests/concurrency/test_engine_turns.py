@@ -256,10 +256,10 @@ def test_paused_observer_stops_the_reading() -> None:
             if isinstance(event, ModelSpoke) and isinstance(event.event, TextDelta):
                 await go_on.wait()
 
-        settings = EngineSettings(idle_timeout=0.05)
+        settings = EngineSettings(idle_timeout=0.8)
         run = asyncio.create_task(Engine(model, settings=settings, observer=pause).run(ask()))
         # Longer than the limit on silence, which must not count the observer's time.
-        await asyncio.sleep(0.15)
+        await asyncio.sleep(1.0)
         assert reads <= MAX_WAITING_READS + 2
         go_on.set()
         ended = await bounded(run)

@@ -390,7 +390,7 @@ def test_a_background_response_needs_one_place_only() -> None:
 
 
 def test_a_response_that_takes_too_long_fails() -> None:
-    server = ServerSettings(shutdown_grace=0.3, background_max_seconds=0.6)
+    server = ServerSettings(shutdown_grace=0.3, background_max_seconds=2.0)
     with running_stage(server=server) as stage:
         gate = threading.Event()
         scene = stage.scene("chat", gated("chat", gate))
@@ -436,7 +436,7 @@ def test_another_key_finds_nothing() -> None:
 
 def test_stopping_lets_it_finish_and_then_says_that_it_failed(tmp_path: Any) -> None:
     store = StoreSettings(url=f"sqlite://{tmp_path / 'store.db'}")
-    with running_stage(store=store, server=ServerSettings(shutdown_grace=5.0)) as stage:
+    with running_stage(store=store, server=ServerSettings(shutdown_grace=60.0)) as stage:
         with started(stage) as run:
             stage.gateway.server.should_exit = True
             wait_until(lambda: stage.gateway.app.gateway.is_stopping)

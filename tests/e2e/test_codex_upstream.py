@@ -6,7 +6,6 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-import openai
 import pytest
 from anthropic import beta_tool
 from msgspec.structs import replace
@@ -24,7 +23,7 @@ from dragoman.config.settings import (
 )
 from dragoman.core.summaries import Packed, unpack_summary
 from dragoman.obsidian.settings import ChatSettings
-from gateway_harness import RunningGateway, running_gateway, wait_until
+from gateway_harness import RunningGateway, connection, running_gateway, wait_until
 from plain_http import ask, fetch, plain_body
 from sdk_clients import DOORS, MODES, Offered, SeenCall, anthropic_client, conversation
 
@@ -192,11 +191,9 @@ def test_results_of_a_turn_that_fails_are_replayed_without_the_clients_knowledge
 def test_client_that_leaves_stops_the_turn(tmp_path: Path) -> None:
     upstream = app_server(tmp_path, [[text("Hi.")]], {"silent": True})
     with gateway_of(tmp_path, upstream) as gateway:
-        client = openai.OpenAI(
-            api_key="k", base_url=f"{gateway.url}/v1", max_retries=0, timeout=0.5
-        )
-        with pytest.raises(openai.APITimeoutError):
-            client.chat.completions.create(model="m", messages=[{"role": "user", "content": "hi"}])
+        with connection(gateway) as client:
+            client.request("POST", "/v1/chat/completions", json.dumps(plain_body("chat", "m")))
+            wait_until(lambda: bool(heard(tmp_path, "turn/start")))
         wait_until(lambda: bool(heard(tmp_path, "turn/interrupt")))
 
 

@@ -155,7 +155,7 @@ def test_idle_connection_is_closed_after_its_time_and_a_busy_one_is_not() -> Non
         ScriptedUpstream.in_thread(scripted) as upstream,
         running_gateway(
             one_upstream(
-                upstream.url, "chat", server=ServerSettings(idle_timeout=1.0, shutdown_grace=0.3)
+                upstream.url, "chat", server=ServerSettings(idle_timeout=3.0, shutdown_grace=0.3)
             )
         ) as running,
         wire(running) as idle,

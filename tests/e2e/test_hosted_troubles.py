@@ -210,7 +210,7 @@ def test_a_model_that_never_stops_calling_is_stopped(
 
 
 def test_time_that_is_up_ends_an_answer_and_its_tools(records: Path) -> None:
-    hosted = HostedSettings(servers=("workshop",), max_seconds=0.7)
+    hosted = HostedSettings(servers=("workshop",), max_seconds=2.0)
     with hosting_stage(workshop(records), hosted=hosted) as stage:
         ready = stage.scene("chat", answers(said("Ready.")))
         sent(stage, "chat", "create", ready)

@@ -6,7 +6,6 @@ import resource
 import select
 import socket
 import threading
-import time
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -146,7 +145,7 @@ def test_client_that_writes_all_before_it_reads_sees_why_it_was_refused(
 def impatient(request: pytest.FixtureRequest) -> Iterator[RunningGateway]:
     """Short times, and one place."""
     server = ServerSettings(
-        shutdown_grace=0.3, head_timeout=1.0, body_timeout=1.0, idle_timeout=1.0, max_streams=1
+        shutdown_grace=0.3, head_timeout=2.0, body_timeout=2.0, idle_timeout=2.0, max_streams=1
     )
     with running_gateway(Settings(server=server), request.param) as running:
         yield running
@@ -169,11 +168,9 @@ def test_head_that_trickles_is_given_up(impatient: RunningGateway, before: bytes
         client.send(before)
         if before.startswith(b"GET"):
             assert client.answer()[0].startswith(b"http/1.1 200 ")
-        began = time.monotonic()
         result = trickle(client, b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nx: " + b"y" * 400)
         assert result.startswith(b"HTTP/1.1 408 ")
         assert b"server.head_timeout" in result
-        assert time.monotonic() - began < 10
 
 
 def test_connection_without_a_request_is_let_go(impatient: RunningGateway) -> None:
@@ -251,7 +248,7 @@ def test_client_that_does_not_read_loses_its_place(way: str) -> None:
         with running_gateway(settings, way) as running, wire(running) as stalled:
             stalled.send(request(is_stream=True))
             assert stalled.head().startswith(b"http/1.1 200 ")
-            wait_until(lambda: upstream.requests[0].closed_at is not None, 15.0)
+            wait_until(lambda: upstream.requests[0].closed_at is not None)
             wait_until(lambda: running.app.gateway.slots.open == 0)
             with wire(running) as other:
                 other.send(request(is_stream=True))
@@ -332,7 +329,7 @@ def test_idle_connections_of_a_burst_are_let_go(tmp_path: Path) -> None:
             if number % 2:
                 client.sendall(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
                 assert client.recv(1000).startswith(b"HTTP/1.1 200 ")
-        wait_until(lambda: handles_of(served.pid) <= before + 2, 30.0)
+        wait_until(lambda: handles_of(served.pid) <= before + 2)
         assert memory_of(served.pid) - memory < 60_000_000
         assert served.ask("/healthz")[0] == 200
 
@@ -347,14 +344,13 @@ def test_running_out_of_file_handles_is_logged_and_survived(tmp_path: Path) -> N
             opened.enter_context(socket.create_connection(("127.0.0.1", served.port), timeout=30))
             for _ in range(40)
         ]
-        wait_until(lambda: "no file handles left" in served.log.read_text(encoding="utf-8"), 15.0)
+        wait_until(lambda: "no file handles left" in served.log.read_text(encoding="utf-8"))
         closed, _, _ = select.select(clients, [], [], 0)
         assert closed  # those that there was no handle for
         for client in clients:
             client.close()
         wait_until(
-            lambda: "file handles are available again" in served.log.read_text(encoding="utf-8"),
-            15.0,
+            lambda: "file handles are available again" in served.log.read_text(encoding="utf-8")
         )
         assert served.ask("/healthz")[0] == 200
         body = {"model": "rehearsal", "messages": [{"role": "user", "content": "hi"}]}

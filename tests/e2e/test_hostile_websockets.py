@@ -42,7 +42,7 @@ CALLS = Answer(
     (Said(("Let me ", "look.")), Tool("call_1", "get_weather", ('{"city":', ' "Paris"}')))
 )
 LEAVING = 0.1  # seconds in which the upstream must be let go
-ATTEMPTS = 4  # of which one must be in time: a busy machine takes the processor away now and then
+ATTEMPTS = 20  # of which one must be in time: a busy machine takes the processor away now and then
 BURST = 100_000
 MIB = 1024 * 1024
 
@@ -213,10 +213,11 @@ def test_lane_without_a_valid_name_is_an_error_on_no_lane(stage: Stage, lane: ob
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A process of its own, whose memory is its own."""
+    """A process of its own, whose memory is its own. It sends no pings: the tests may take longer than two intervals."""
     folder = tmp_path_factory.mktemp("served")
     (folder / "dragoman.toml").write_text(
-        "[server]\nmax_body_bytes = 1000000\nsend_timeout = 5\n", encoding="utf-8"
+        "[server]\nmax_body_bytes = 1000000\nsend_timeout = 5\nkeep_alive_interval = 600\n",
+        encoding="utf-8",
     )
     with serving(folder, {"DRAGOMAN_LOG_FORMAT": "json"}) as running:
         yield running
@@ -233,14 +234,10 @@ def handles_of(pid: int) -> int:
     return len([*Path(f"/proc/{pid}/fd").iterdir()])
 
 
-def asks_others(served: Served, is_over: Callable[[], bool]) -> float:
-    """The longest time in seconds that another client waits for an answer, until something is over."""
-    longest = 0.0
+def ask_others(served: Served, is_over: Callable[[], bool]) -> None:
+    """Another client gets its answers until something is over; how long the loop is held: `test_loop_is_not_held`."""
     while not is_over():
-        began = time.monotonic()
         assert served.ask("/healthz")[0] == 200
-        longest = max(longest, time.monotonic() - began)
-    return longest
 
 
 def sender(client: RawSocket, data: bytes) -> threading.Thread:
@@ -281,7 +278,7 @@ def test_burst_of_small_frames_is_answered_while_others_are_served(
 
         reader = threading.Thread(target=read, daemon=True)
         reader.start()
-        assert asks_others(served, done.is_set) < 1.0
+        ask_others(served, done.is_set)
         if name == "empty fragments":
             client.send(CONTINUED, b"{")
             assert client.event()["status"] == 400
@@ -300,7 +297,7 @@ def test_flood_of_a_client_that_does_not_read_is_bounded_and_cut_off(
         if name == "empty fragments":
             client.send(TEXT, b"", fin=False)
         thread = sender(client, small * BURST * 20)
-        assert asks_others(served, lambda: not thread.is_alive()) < 1.0
+        ask_others(served, lambda: not thread.is_alive())
         assert memory_of(served.pid) - before < 24 * MIB
         if name == "messages":
             assert client.ends()
@@ -417,20 +414,21 @@ def is_held_up(stage: Stage) -> bool:
 
 
 @pytest.mark.parametrize("how", ["nothing", "close frame", "half-close"])
-def test_client_that_stops_reading_holds_up_the_upstream_until_it_is_cut_off(how: str) -> None:
+def test_client_that_stops_reading_holds_up_the_upstream_until_it_is_cut_off(
+    how: str, caplog: pytest.LogCaptureFixture
+) -> None:
     """Also if it has said that it leaves: then it is not waited for until it has read everything."""
-    server = ServerSettings(shutdown_grace=0.3, send_timeout=1.0)
-    with running_stage(server=server) as stage:
+    server = ServerSettings(shutdown_grace=0.3, send_timeout=1.0 if how == "nothing" else 5.0)
+    with running_stage(server=server) as stage, caplog.at_level(logging.WARNING):
         scene = stage.scene("chat", flood())
         with raw_socket(stage.url, receive_buffer=4096) as client:
             client.ask(scene.model, input="Hi.")
             wait_until(lambda: is_held_up(stage))
-            left = time.monotonic()
             if how != "nothing":
                 leave(client, how)
             wait_until(partial(is_closed, scene))
-            if how != "nothing":
-                assert (scene.requests[0].closed_at or 0.0) - left < 0.9
+            is_cut_off = any(text.startswith("cut off") for text in caplog.messages)
+            assert is_cut_off is (how == "nothing")
             assert scene.requests[0].sent < 20_000_000
             check_unharmed(stage)
 

@@ -264,7 +264,7 @@ def test_nothing_is_sent_again_while_the_capture_is_off_or_was_cut() -> None:
 def test_only_so_many_pages_follow_the_events() -> None:
     with gateway_with(capture="ask") as gateway:
         host = gateway.url.removeprefix("http://")
-        clients = [http.client.HTTPConnection(host, timeout=10) for _ in range(33)]
+        clients = [http.client.HTTPConnection(host, timeout=60) for _ in range(33)]
         statuses: list[int] = []
         for client in clients:
             client.request("GET", "/v1/inspect/events")
@@ -333,7 +333,7 @@ def test_a_reader_that_does_not_read_holds_up_nobody_and_is_sent_the_state_later
 def test_events_report_each_request_when_it_begins_and_when_it_has_ended() -> None:
     found: list[tuple[str, dict[str, Any]]] = []
     with gateway_with(sse(stream("chat", ANSWER))) as gateway:
-        client = http.client.HTTPConnection(gateway.url.removeprefix("http://"), timeout=10)
+        client = http.client.HTTPConnection(gateway.url.removeprefix("http://"), timeout=60)
         client.request("GET", "/v1/inspect/events")
         reply = client.getresponse()
         assert reply.getheader("content-type", "").startswith("text/event-stream")
@@ -350,7 +350,7 @@ def test_events_report_each_request_when_it_begins_and_when_it_has_ended() -> No
         reader.start()
         wait_until(lambda: len(found) == 1)
         call(gateway.url, "POST", PATHS["chat"], ask("chat", "hi"))
-        reader.join(10)
+        reader.join(60)
         client.close()
     assert [name for name, _ in found] == ["capture", "request", "request"]
     assert [row["live"] for name, row in found if name == "request"] == [True, False]
@@ -358,7 +358,7 @@ def test_events_report_each_request_when_it_begins_and_when_it_has_ended() -> No
 
 def test_a_gateway_that_stops_ends_the_streams_of_events() -> None:
     with gateway_with() as gateway:
-        client = http.client.HTTPConnection(gateway.url.removeprefix("http://"), timeout=10)
+        client = http.client.HTTPConnection(gateway.url.removeprefix("http://"), timeout=60)
         client.request("GET", "/v1/inspect/events")
         reply = client.getresponse()
         gateway.stop()

@@ -103,7 +103,7 @@ def watched(folder: Path, upstream: str) -> Generator[Watched]:
     config = folder / "dragoman.toml"
     config.write_text(
         f'[upstreams.up]\nkind = "chat"\nbase_url = "{upstream}/v1"\napi_key = "k"\n'
-        '[retry]\nenabled = false\n[store]\nurl = "memory:"\n[server]\nkeep_alive_interval = 2.0\n',
+        '[retry]\nenabled = false\n[store]\nurl = "memory:"\n[server]\nkeep_alive_interval = 10.0\n',
         encoding="utf-8",
     )
     command = [sys.executable, str(PROGRAM), str(config)]
@@ -158,7 +158,14 @@ def test_no_request_holds_the_loop(gateway: Watched, name: str, door: str) -> No
         assert (status, b"500000 JSON values" in beginning) == (413, True)
 
 
-@pytest.mark.parametrize("name", MESSAGES)
+# A message is read as a body is: what differs is how its frame is put together, and how an error in it is answered.
+SENT_AS_FRAMES = (
+    "too many messages", "many messages", "many parts", "open brackets", "a text",
+    "a text of quotes", "a text of halves of characters", "many members", "a long session",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SENT_AS_FRAMES)
 def test_no_message_over_a_websocket_holds_the_loop(gateway: Watched, name: str) -> None:
     body = request_of("responses", MESSAGES[name]())
     message = frame(TEXT, b'{"type":"response.create",' + body[1:])
@@ -168,8 +175,9 @@ def test_no_message_over_a_websocket_holds_the_loop(gateway: Watched, name: str)
         last = client.last()
         if name in ("many messages", "many parts", "a text", "a long session"):
             assert last["type"] == "response.completed", last
-        client.socket.sendall(wrong)
-        assert client.last()["type"] == "error"
+        if name in ("many messages", "a text of quotes", "many members"):
+            client.socket.sendall(wrong)
+            assert client.last()["type"] == "error"
 
 
 @pytest.mark.parametrize("small", [frame(TEXT, b"{"), frame(TEXT, b'{"type":0}'), frame(PING, b"")])

@@ -209,7 +209,7 @@ def test_of_a_parallel_burst_as_many_pass_as_the_limit_says(stage: Stage) -> Non
     body = plain_body("chat", scene.model)
 
     def one(_number: int) -> int:
-        with httpx2.Client(verify=False, trust_env=False, timeout=20.0) as client:
+        with httpx2.Client(verify=False, trust_env=False, timeout=60) as client:
             url = f"{stage.url}/v1/chat/completions"
             return client.post(url, json=body, headers=bearer("burst")).status_code
 

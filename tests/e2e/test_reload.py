@@ -585,7 +585,8 @@ def test_single_process_is_not_restarted_and_says_why(stage: Stage) -> None:
 
 
 PASS_ON = """
-import os, socket, sys
+import os, signal, socket, sys
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may have been started with nohup
 listener = socket.socket(fileno=int(sys.argv[1]))
 os.dup2(listener.fileno(), 3)
 os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS=sys.argv[2])
@@ -593,16 +594,25 @@ os.execv(sys.executable, [sys.executable, "-m", "dragoman", *sys.argv[3:]])
 """
 
 
-def started_with(listener: socket.socket, stage: Stage, count: int = 1) -> subprocess.Popen[bytes]:
+@contextmanager
+def started_with(
+    listener: socket.socket, stage: Stage, count: int = 1
+) -> Generator[subprocess.Popen[bytes]]:
     """`dragoman serve` as a service manager starts it: with a listening socket as its descriptor 3."""
     arguments = ["serve", "--config", str(stage.file), "--port", "1", "--log-format", "json"]
-    return subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-c", PASS_ON, str(listener.fileno()), str(count), *arguments],
         cwd=stage.folder,
         env=stage.environment,
         pass_fds=[listener.fileno()],
         stderr=subprocess.PIPE,
-    )
+        start_new_session=True,
+    ) as gateway:
+        try:
+            yield gateway
+        finally:
+            if gateway.poll() is None:  # the test has failed; its workers end with it
+                os.killpg(gateway.pid, signal.SIGKILL)
 
 
 def asked_at(port: int, key: str = "key") -> tuple[int, str]:

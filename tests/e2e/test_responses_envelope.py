@@ -193,7 +193,7 @@ def test_outputs_of_calls_are_answered_with_the_settings_of_the_first_request(st
     thread = threading.Thread(target=submit)
     thread.start()
     event.set()
-    thread.join(20)
+    thread.join(60)
     check(snapshots(answers[0]), expected)
 
 

@@ -44,7 +44,7 @@ class Reader:
         wait_until(lambda: len(self.events) >= count)
 
     def rest(self) -> list[dict[str, Any]]:
-        self.thread.join(10)
+        self.thread.join(60)
         assert not self.thread.is_alive()
         return self.events
 

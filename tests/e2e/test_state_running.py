@@ -144,18 +144,15 @@ def test_pings_of_the_required_action_profile_are_counted(stage: Stage) -> None:
     scene = stage.scene("chat", held("chat", CALLING, event))
     body = plain_body("responses", scene.model, tools=TOOLS, stream=True)
     headers = {"x-dragoman-profile": "required-action"}
-    found: list[Any] = []
-    thread = threading.Thread(
-        target=lambda: found.append(ask(stage.url, "responses", body, headers))
-    )
-    thread.start()
-    wait_until(lambda: bool(scene.requests))
-    event.wait(0.5)
-    event.set()
-    thread.join(10)
+    received = b""
+    with streaming(stage.url, "responses", body, headers) as response:
+        for piece in response.iter_bytes():
+            received += piece
+            if b'"ping"' in received:
+                event.set()
     events = [
         json.loads(line.removeprefix(b"data: "))
-        for line in found[0].content.splitlines()
+        for line in received.splitlines()
         if line.startswith(b"data: ")
     ]
     assert "ping" in [each["type"] for each in events]
@@ -164,7 +161,7 @@ def test_pings_of_the_required_action_profile_are_counted(stage: Stage) -> None:
     path = f"{stage.url}/v1/responses/{events[0]['response']['id']}?stream=true"
     again = fetch("GET", path).content
     assert b"ping" not in again
-    assert [line for line in found[0].content.splitlines() if b"ping" not in line and line] == [
+    assert [line for line in received.splitlines() if b"ping" not in line and line] == [
         line for line in again.splitlines() if line
     ]
 

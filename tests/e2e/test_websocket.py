@@ -40,7 +40,7 @@ HELLO = Answer((Said(("Hel", "lo.")),))
 TOOL: Json = {"type": "function", "name": "get_weather", "parameters": {"type": "object"}}
 OUTPUT: Json = {"type": "function_call_output", "call_id": "call_1", "output": "sunny"}
 LEAVING = 0.1  # seconds in which the upstream must be let go
-ATTEMPTS = 4  # of which one must be in time: a busy machine takes the processor away now and then
+ATTEMPTS = 20  # of which one must be in time: a busy machine takes the processor away now and then
 COUNTED = "dragoman_requests_total{"
 STORES = {"stored": StoreSettings(url="memory:"), "off": StoreSettings(policy="off")}
 

@@ -23,7 +23,7 @@ from dragoman.model.events import Completed, Event, Failed
 from mutation import mutate_body, mutate_stream
 
 ROUNDS = int(os.environ.get("DRAGOMAN_FUZZ_ROUNDS", "1"))
-BATCHES = range(8 * ROUNDS)
+BATCHES = range(4 * ROUNDS)
 STREAMS_PER_BATCH = 1500
 BODIES_PER_BATCH = 2000
 REQUESTS_PER_BATCH = 1500

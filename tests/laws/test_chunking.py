@@ -20,7 +20,7 @@ from projections import write
 from strategies import byte_by_byte, events, random_cuts
 
 ROUNDS = int(os.environ.get("DRAGOMAN_LAW_ROUNDS", "1"))
-law = settings(max_examples=100 * ROUNDS, deadline=None, derandomize=True)
+law = settings(max_examples=50 * ROUNDS, deadline=None, derandomize=True)
 
 
 def steps_of(dialect: str, reads: list[bytes]) -> list[Step]:

@@ -161,7 +161,7 @@ class Connection:
                 await asyncio.sleep(0)
 
     async def settle(self, is_done: Callable[[], bool]) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while not is_done():  # noqa: ASYNC110 -- what is waited for tells nobody
                 await asyncio.sleep(0)
 

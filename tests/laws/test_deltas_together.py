@@ -28,7 +28,7 @@ from strategies import random_cuts
 
 STORY = Story(60, 2, 30)
 ROUNDS = int(os.environ.get("DRAGOMAN_FUZZ_ROUNDS", "1"))
-SPOILT = 120 * ROUNDS  # `make laws` reads ten times as many
+SPOILT = 60 * ROUNDS  # `make laws` reads many more
 DECODE = DecodeContext(choices=1)
 ENCODE = EncodeContext(seed="law")
 Read = tuple[list[Event], list[Problem]]

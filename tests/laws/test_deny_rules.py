@@ -20,7 +20,7 @@ from dragoman.config.policy import read_policy
 from dragoman.engine.approval import Policy, PolicyDecision, Subject
 
 DENIED = "denied --all x"
-SECONDS = 20
+SECONDS = 60
 
 # C: the command. Q: the same in quotes. D: the same for double quotes.
 WRAPPINGS = (

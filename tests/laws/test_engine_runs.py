@@ -28,7 +28,7 @@ from engine_models import Acting, Notes, Script, Step, answer_text, ask, bounded
 from strategies import events as answers
 
 ROUNDS = int(os.environ.get("DRAGOMAN_LAW_ROUNDS", "1"))
-law = settings(max_examples=200 * ROUNDS, deadline=None, derandomize=True)
+law = settings(max_examples=100 * ROUNDS, deadline=None, derandomize=True)
 
 ERROR = ErrorInfo(kind="invalid_request", message="no")
 MAX_PAUSES = 6

@@ -29,7 +29,7 @@ from engine_models import Acting, call, part_events, say_ok
 from strategies import events as answers
 
 ROUNDS = int(os.environ.get("DRAGOMAN_LAW_ROUNDS", "1"))
-law = settings(max_examples=200 * ROUNDS, deadline=None, derandomize=True)
+law = settings(max_examples=100 * ROUNDS, deadline=None, derandomize=True)
 
 MAX_PARALLEL = 3
 PARALLEL, EXCLUSIVE, THEIRS = "read", "write", "mine"

@@ -10,7 +10,7 @@ import pytest
 from dragoman.dialects.translate import make_decoder
 from dragoman.toolcalls import ToolCallAggregator, ToolCallParser
 
-CALLS = 20
+CALLS = 10
 SIZE = 200_000
 PIECE = 4_000
 SLACK = 150_000

@@ -39,8 +39,8 @@ from text_samples import ROUNDS, Chance, cut, some_calls
 from vendor_answers import STREAMS, frames
 
 WAYS_PER_DAMAGE = ROUNDS  # in turn, so that every way meets every kind of damage
-SHARE = 0.5 if ROUNDS == 1 else 1.0
-"""Of the damaged copies of a stream. `make laws` reads all of them, each in ten ways."""
+SHARE = 0.25 if ROUNDS == 1 else 1.0
+"""Of the damaged copies of a stream. `make laws` reads all of them, each in many ways."""
 GENERATED = 8 * ROUNDS  # for each dialect
 SEARCH = tuple(
     Tool(name=str(tool["name"]), schema=raw(tool["input_schema"]))  # the tools of the text formats

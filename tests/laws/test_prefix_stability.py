@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -28,6 +28,7 @@ from dragoman.gateway.compaction import expand
 from dragoman.gateway.targets import AttemptTarget, target_of
 from dragoman.model.parts import Dialect
 from strategies import json_texts, texts
+from text_samples import ROUNDS
 
 Json = dict[str, Any]
 
@@ -298,6 +299,7 @@ def count_marks(body: bytes) -> int:
     return body.count(b'"cache_control"')
 
 
+LAW = settings(max_examples=50 * ROUNDS)
 rounds_and_tools = given(
     rounds=steps(),
     offered=st.lists(st.sampled_from(NAMES), unique=True),
@@ -308,6 +310,7 @@ rounds_and_tools = given(
 
 @pytest.mark.parametrize("target", DIALECTS)
 @pytest.mark.parametrize("source", DIALECTS)
+@LAW
 @rounds_and_tools
 def test_a_longer_request_begins_with_the_shorter_one(
     source: str,
@@ -346,6 +349,7 @@ def test_a_longer_request_begins_with_the_shorter_one(
 
 
 @pytest.mark.parametrize("target", DIALECTS)
+@LAW
 @given(
     rounds=steps(),
     place=st.integers(0, 8),
@@ -395,6 +399,7 @@ def upstream(dialect: Dialect) -> AttemptTarget:
 
 
 @pytest.mark.parametrize("source", DIALECTS)
+@LAW
 @rounds_and_tools
 def test_the_breakpoints_are_all_that_the_gateway_adds(
     source: str,

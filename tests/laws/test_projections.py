@@ -18,7 +18,7 @@ from strategies import events
 from vendor_answers import STREAMS, frames
 
 ROUNDS = int(os.environ.get("DRAGOMAN_LAW_ROUNDS", "1"))
-law = settings(max_examples=100 * ROUNDS, deadline=None, derandomize=True)
+law = settings(max_examples=50 * ROUNDS, deadline=None, derandomize=True)
 
 DOORS = {
     "chat": doors.check_chat,

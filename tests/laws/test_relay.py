@@ -20,6 +20,7 @@ from dragoman.dialects.relay import StreamRelay, relay_body
 from dragoman.dialects.translate import make_decoder
 from dragoman.model.outcome import ErrorInfo, Outcome
 from regular_streams import REGULAR, VENDOR
+from text_samples import ROUNDS
 from vendor_answers import BODIES, STREAMS, Payload, frames
 
 TOO_SLOW = ErrorInfo(kind="timeout", message="the upstream was silent for too long")
@@ -152,7 +153,7 @@ def _wire(dialect: str, payloads: list[Payload], rng: random.Random) -> bytes:
     return "".join(out).encode()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150 * ROUNDS, deadline=None)
 @given(where=st.sampled_from(VENDOR), seed=st.integers(0, 2**32))
 def test_whatever_is_wrong_the_answer_comes_through_and_ends(
     where: tuple[str, str], seed: int

@@ -35,12 +35,13 @@ from dragoman.model.parts import Call, Text
 from dragoman.model.request import Request, Tool
 from dragoman.textcalls.stage import TextCallStage, stage_for
 from regular_streams import REGULAR, VENDOR
+from text_samples import ROUNDS
 from vendor_answers import BODIES, STREAMS, frames
 
 SCHEMA = raw({"type": "object", "properties": {"a": {"type": "string"}, "n": {"type": "integer"}}})
 TOOLS = (Tool(name="look", schema=SCHEMA), Tool(name="get_weather", schema=SCHEMA))
 REQUEST = Request(model="m", tools=TOOLS)
-QUICK = settings(max_examples=150, deadline=None)
+QUICK = settings(max_examples=75 * ROUNDS, deadline=None)
 TOO_SLOW = ErrorInfo(kind="timeout", message="the upstream was silent for too long")
 CUT = 12
 

@@ -24,7 +24,7 @@ from projections import read, received, write
 from strategies import events
 
 ROUNDS = int(os.environ.get("DRAGOMAN_LAW_ROUNDS", "1"))
-law = settings(max_examples=100 * ROUNDS, deadline=None, derandomize=True)
+law = settings(max_examples=50 * ROUNDS, deadline=None, derandomize=True)
 
 LISTED: Mapping[str, Mapping[str, str]] = {
     "chat": {

@@ -33,7 +33,7 @@ from text_samples import ROUNDS, Chance, cut, some_calls, texts_of
 OFFERS = Offers(TOOLS)
 BY_NAME = {pattern.name: pattern for pattern in PATTERNS.snapshot()}
 LIMITS = BY_NAME["hermes"].limits
-COUNT = 8
+COUNT = 4
 """Texts per format and law. `make laws` reads ten times as many."""
 OFFERED = (
     TOOLS,

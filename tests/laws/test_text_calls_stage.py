@@ -27,11 +27,13 @@ from dragoman.textcalls.offers import Offers
 from dragoman.textcalls.tail import KEEP_ALL
 from strategies import events
 from text_formats import FORMATS, TOOLS, TextFormat
-from text_samples import cut, texts_of
+from text_samples import ROUNDS, cut, texts_of
 
 OFFERS = Offers(TOOLS)
 AUTO = tuple(pattern for pattern in PATTERNS.snapshot() if pattern.is_sentinel)
-QUICK = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+QUICK = settings(
+    max_examples=50 * ROUNDS, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 HERMES = next(form for form in FORMATS if form.name == "hermes")
 CALLS = HERMES.write([("search", {"query": "a </tool_call> b"}), ("now", {})])
 

@@ -78,11 +78,13 @@ def test_time_for_a_long_argument_grows_about_as_it_does(name: str, streams: boo
     pattern = replace(BY_NAME[name], stream_args=streams)
     parts = {size: pieces(grown(form, size), 4) for size in (8_000, 32_000)}
     fastest = dict.fromkeys(parts, float("inf"))
-    for _ in range(3):
+    for _ in range(10):
         for size, some in parts.items():
             start = time.process_time()
             run_finder((pattern,), some, OFFERS)
             fastest[size] = min(fastest[size], time.process_time() - start)
+        if fastest[32_000] <= 8 * fastest[8_000]:
+            break
     assert fastest[32_000] <= 8 * fastest[8_000]
 
 

@@ -29,7 +29,7 @@ from vendor_answers import BODIES, STREAMS, frames
 from vendor_schemas import event_schemas, violations
 
 ROUNDS = int(os.environ.get("DRAGOMAN_LAW_ROUNDS", "1"))
-law = settings(max_examples=100 * ROUNDS, deadline=None, derandomize=True, database=None)
+law = settings(max_examples=50 * ROUNDS, deadline=None, derandomize=True, database=None)
 
 Payload = dict[str, Any]
 

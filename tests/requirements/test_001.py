@@ -326,14 +326,16 @@ def test_error_does_not_repeat_what_was_in_the_answer(arguments: str) -> None:
 
 @pytest.mark.requirement("S001-22")
 def test_nothing_in_the_package_evaluates_text() -> None:
-    for path in modules().values():
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        called = {
-            node.func.id
-            for node in ast.walk(tree)
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-        }
-        assert not called & {"eval", "exec", "compile", "__import__"}
+    evaluating = {"eval", "exec", "compile", "__import__"}
+    sources = [path.read_text(encoding="utf-8") for path in modules().values()]
+    for source in sources:
+        if any(f"{name}(" in source for name in evaluating):
+            called = {
+                node.func.id
+                for node in ast.walk(ast.parse(source))
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+            }
+            assert not called & evaluating
 
 
 @pytest.mark.requirement("S001-22")

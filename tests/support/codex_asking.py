@@ -29,7 +29,6 @@ __all__ = (
     "answer_of_restarted",
     "asked",
     "calls_of",
-    "gone",
     "kill",
     "read_all",
     "reasoning_of",
@@ -111,30 +110,21 @@ async def running(settings: UpstreamSettings, folder: Path) -> AsyncGenerator[Co
     finally:
         async with asyncio.timeout(PATIENCE):
             await upstream.close()
-    assert await gone(folder)
-
-
-async def gone(folder: Path) -> bool:
-    """Whether all processes have ended, or do so in a moment."""
-    for _ in range(200):
-        if not alive(folder):
-            return True
-        await asyncio.sleep(0.01)
-    return False
+    await until(lambda: not alive(folder))
 
 
 async def answer_of_restarted(upstream: CodexUpstream, wanted: Request) -> Outcome:
     """An answer, as soon as there is a child again."""
-    for _ in range(50):
+    for _ in range(600):
         try:
             return await answer_of(upstream, wanted)
         except GatewayError:
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.05)
     raise AssertionError("no child came back")
 
 
 async def until(is_true: Callable[[], bool]) -> None:
-    for _ in range(500):
+    for _ in range(3000):
         if is_true():
             return
         await asyncio.sleep(0.01)

@@ -212,8 +212,9 @@ def _watch(request: dict[str, Any], files: Sequence[int]) -> None:
 def _become(request: dict[str, Any], standard: Sequence[int]) -> None:
     """In the child: what a fresh process would be, then the command."""
     os.setsid()
-    # A shell that starts the tests in the background has it ignored, which children inherit.
+    # A shell that starts the tests in the background has the one ignored, nohup the other, which children inherit.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     for number, file in enumerate(standard):
         os.dup2(file, number)
     os.closerange(3, 64)

@@ -48,7 +48,7 @@ __all__ = (
     "texts_of",
 )
 
-LIMIT = 5.0
+LIMIT = 60.0
 """Seconds any wait of a test may take."""
 
 T = TypeVar("T")

@@ -11,7 +11,7 @@ from stage import PATHS
 
 __all__ = ("ask", "fetch", "following", "plain_body", "streaming")
 
-TIMEOUT = 20.0
+TIMEOUT = 60.0
 
 
 def plain_body(door: str, model: str, **more: object) -> dict[str, Any]:

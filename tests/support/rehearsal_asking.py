@@ -17,7 +17,7 @@ from dragoman.upstream.rehearsal.delivery import Delivery
 from dragoman.upstream.rehearsal.upstream import perform
 
 DIALECTS: tuple[Dialect, ...] = ("chat", "responses", "messages")
-WAIT = 5.0
+WAIT = 60.0
 
 Json = dict[str, object]
 Kind = Literal["function", "custom"]

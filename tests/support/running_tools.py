@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import time
 from pathlib import Path
 
 from dragoman._json import dumps_document
@@ -12,7 +13,7 @@ from dragoman.model.parts import Call, CallKind, Text
 __all__ = ("call_of", "error_of", "open_files", "processes_with", "run_tool", "said", "stuck")
 
 # Nothing here waits longer than this without having failed.
-SECONDS = 20.0
+SECONDS = 60.0
 
 
 def call_of(tool: Tool, text: str, kind: CallKind | None = None) -> Call:
@@ -78,8 +79,8 @@ def processes_with(word: str, parent: int | None = None) -> list[int]:
 
 def stuck(word: str) -> list[int]:
     """Those of `processes_with` that are still there after a moment."""
-    for _ in range(100):
+    for _ in range(1500):
         if not processes_with(word):
             return []
-        asyncio.run(asyncio.sleep(0.02))
+        time.sleep(0.02)
     return processes_with(word)

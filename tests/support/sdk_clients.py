@@ -38,7 +38,7 @@ MODES = {
     "responses": ("create", "parse", "stream", "helper"),
     "messages": ("create", "parse", "stream", "helper"),
 }
-TIMEOUT = 20.0
+TIMEOUT = 60.0
 CLIENT_KEY = "key-of-the-client"
 
 

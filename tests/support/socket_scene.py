@@ -108,7 +108,7 @@ def run_scene(
             pointed = structs.replace(settings, base_url=f"{server.url}/v1")
             upstream = HttpUpstream("local", pointed, key="sk-secret")
             try:
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(60):
                     await scene(server, upstream)
             finally:
                 await upstream.close()

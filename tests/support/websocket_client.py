@@ -10,7 +10,7 @@ from websockets.sync.client import ClientConnection, connect
 __all__ = ("SocketClient", "socket_client", "socket_url")
 
 Json = dict[str, Any]
-PATIENCE = 20.0
+PATIENCE = 60.0
 LAST = ("response.completed", "response.failed", "response.incomplete", "error")
 
 

@@ -164,12 +164,12 @@ def test_interruption_ends_the_answer_and_leaves_a_conversation_to_go_on_with() 
             agent = Agent(model, [wait])
             agent.interrupt()  # nothing goes on: nothing happens
             asking = asyncio.create_task(agent.ask("one"))
-            await asyncio.wait_for(begun.wait(), 5)
+            await asyncio.wait_for(begun.wait(), 60)
             with pytest.raises(RuntimeError, match="one question at a time"):
                 await agent.ask("two")
             agent.interrupt()
             with pytest.raises(RunFailed, match="interrupted") as failed:
-                await asyncio.wait_for(asking, 5)
+                await asyncio.wait_for(asking, 60)
             assert (failed.value.reason, ended) == ("cancelled", ["stopped"])
             assert (await agent.ask("two")).text == "Going on."
         roles = [role for role, _ in messages(upstream.requests[1])]

@@ -21,7 +21,7 @@ from vendor_errors import error_body
 
 Json = dict[str, Any]
 Refusal = Callable[[Json], str | None]
-PATIENCE = 5.0
+PATIENCE = 60.0
 
 
 def run(model: CertifiedModel, settings: UpstreamSettings | None = None) -> CertifyReport:

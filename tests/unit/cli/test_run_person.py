@@ -38,7 +38,7 @@ class Keyboard:
 
     async def until(self, text: str, times: int = 1) -> None:
         """Wait until it is on the screen, so often."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while self.stream.getvalue().count(text) < times:  # noqa: ASYNC110 - a screen tells nobody
                 await asyncio.sleep(0.001)
 
@@ -61,7 +61,7 @@ def approval(source: str, rule: Rule | None = None) -> Approval:
 
 def test_lines_are_read_one_by_one_or_as_they_were_pasted() -> None:
     async def read() -> None:
-        async with keyboard() as keys, asyncio.timeout(5):
+        async with keyboard() as keys, asyncio.timeout(60):
             keys.type("typed before\n")
             reading = asyncio.create_task(keys.lines.read("first: "))
             await keys.until("first: ")
@@ -88,7 +88,7 @@ def test_lines_are_read_one_by_one_or_as_they_were_pasted() -> None:
 
 def test_terminal_that_is_gone_is_the_end() -> None:
     async def read() -> None:
-        async with keyboard() as keys, asyncio.timeout(5):
+        async with keyboard() as keys, asyncio.timeout(60):
             reading = asyncio.create_task(keys.lines.read(""))
             await asyncio.sleep(0)
             os.close(keys.ours)
@@ -112,7 +112,7 @@ def test_terminal_that_is_gone_is_the_end() -> None:
 )
 def test_approval_is_a_word_of_the_persons(typed: str, means: Consent) -> None:
     async def ask() -> None:
-        async with keyboard() as keys, asyncio.timeout(5):
+        async with keyboard() as keys, asyncio.timeout(60):
             asked = asyncio.create_task(_answer(keys))
             for line in typed.split("\n"):
                 await keys.until("always shell: ")
@@ -133,7 +133,7 @@ async def _answer(keys: Keyboard) -> Consent:
 
 def test_what_was_typed_before_the_question_is_no_answer_to_it() -> None:
     async def ask() -> None:
-        async with keyboard() as keys, asyncio.timeout(5):
+        async with keyboard() as keys, asyncio.timeout(60):
             keys.type("y\n")
             asked = asyncio.create_task(_answer(keys))
             await keys.until("always shell: ")
@@ -289,7 +289,7 @@ def test_long_question_is_paged_and_yes_before_its_end_is_no_answer() -> None:
     source = json.dumps({"command": "\n".join(f"echo {number}" for number in range(100))})
 
     async def ask() -> None:
-        async with keyboard() as keys, asyncio.timeout(10):
+        async with keyboard() as keys, asyncio.timeout(60):
             asked = asyncio.ensure_future(approval_from(keys.person)(approval(source)))
             await keys.until("page 1 of 5")
             assert "echo 0" in keys.stream.getvalue()
@@ -314,7 +314,7 @@ def test_long_question_is_paged_and_yes_before_its_end_is_no_answer() -> None:
 @pytest.mark.parametrize(("typed", "means"), [("n", False), ("\x04", False)])
 def test_long_question_can_be_refused_on_any_page(typed: str, means: Consent) -> None:
     async def ask() -> None:
-        async with keyboard() as keys, asyncio.timeout(10):
+        async with keyboard() as keys, asyncio.timeout(60):
             asked = asyncio.ensure_future(approval_from(keys.person)(approval("x\n" * 100)))
             await keys.until("page 1 of 5")
             keys.type(typed if typed == "\x04" else f"{typed}\n")
@@ -337,7 +337,7 @@ def test_long_question_can_be_refused_on_any_page(typed: str, means: Consent) ->
 )
 def test_what_always_means_is_said(subjects: list[Subject], words: str) -> None:
     async def ask() -> None:
-        async with keyboard() as keys, asyncio.timeout(5):
+        async with keyboard() as keys, asyncio.timeout(60):
             asked = structs.replace(approval("{}"), subjects=tuple(subjects))
             answer = asyncio.ensure_future(approval_from(keys.person)(asked))
             await keys.until(words)

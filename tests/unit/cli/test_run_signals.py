@@ -60,7 +60,7 @@ def running(way: str, *, grace: float = 0.5) -> Generator[tuple[subprocess.Popen
 
 
 def is_gone(process: int) -> bool:
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         try:
             os.kill(process, 0)
@@ -82,21 +82,17 @@ def test_second_ctrl_c_ends_it_even_if_a_task_will_not(way: str) -> None:
         assert line(process) == "once"
         process.send_signal(signal.SIGINT)
         assert line(process) == "cancelled"
-        began = time.monotonic()
         assert process.wait(PATIENCE) == 130
-        assert time.monotonic() - began < 10
         assert is_gone(child)
 
 
 def test_third_ctrl_c_does_not_wait_for_the_grace() -> None:
-    with running("stubborn", grace=20.0) as (process, child):
+    with running("stubborn", grace=3600.0) as (process, child):
         for found in ("once", "cancelled"):
             process.send_signal(signal.SIGINT)
             assert line(process) == found
         process.send_signal(signal.SIGINT)
-        began = time.monotonic()
         assert process.wait(PATIENCE) == 130
-        assert time.monotonic() - began < 10
         assert is_gone(child)
 
 

@@ -139,8 +139,8 @@ def test_hiding_takes_linear_time() -> None:
     times: list[float] = []
     for size in (100_000, 400_000):
         text = 'sk-0000\\u0026&amp;%26"' * (size // 20)
-        began = time.perf_counter()
+        began = time.process_time()
         secrets.hide(text)
-        times.append(time.perf_counter() - began)
+        times.append(time.process_time() - began)
     # Four times the text: more than twenty times the work would not be linear, on the busiest machine.
     assert times[1] < 20 * times[0] + 1.0

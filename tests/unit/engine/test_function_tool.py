@@ -199,7 +199,7 @@ def test_a_sync_function_runs_beside_the_event_loop() -> None:
     @tool
     def wait() -> bool:
         """Wait for the gate."""
-        return gate.wait(5)
+        return gate.wait(60)
 
     async def go() -> Output:
         call = asyncio.ensure_future(wait.run(invocation("{}")))
@@ -407,7 +407,7 @@ def test_work_that_is_run_to_its_end_is_waited_for_when_cancelled() -> None:
     stop, ended = threading.Event(), threading.Event()
 
     def work() -> None:
-        stop.wait(5)
+        stop.wait(60)
         ended.set()
 
     async def go() -> None:

@@ -24,7 +24,7 @@ SCHEMA = {
     "required": ["count"],
     "additionalProperties": False,
 }
-# Nothing here may take longer; the machine may be busy.
+# Nothing here may take more CPU time; the machine may be busy.
 SECONDS = 5.0
 
 
@@ -186,9 +186,9 @@ def doubling() -> object:
     ],
 )  # fmt: skip
 def test_no_schema_and_no_value_takes_long(schema: object, text: str) -> None:
-    began = time.monotonic()
+    began = time.process_time()
     assert check(schema, text) is None
-    assert time.monotonic() - began < SECONDS
+    assert time.process_time() - began < SECONDS
 
 
 def test_items_that_stand_twice_are_found() -> None:

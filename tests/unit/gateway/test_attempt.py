@@ -274,7 +274,7 @@ def leaving(
             ScriptedUpstream([reply]) as upstream,
             UpstreamModel.of(settings_of(upstream.url, "chat")) as model,
         ):
-            await asyncio.wait_for(leave(model, upstream, held), 5)
+            await asyncio.wait_for(leave(model, upstream, held), 60)
             await upstream.until(lambda: upstream.requests[0].was_abandoned)
 
     asyncio.run(run())

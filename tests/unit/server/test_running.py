@@ -75,7 +75,7 @@ def test_a_server_that_trickles_holds_nobody_up() -> None:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
         began = time.monotonic()
         assert fetch_all((url,), patience=0.5) == {url: None}
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 30
         stop.set()
         thread.join()
 

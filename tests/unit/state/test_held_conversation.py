@@ -36,7 +36,7 @@ def run(work: Callable[[ManagedStore], Awaitable[None]]) -> None:
         finally:
             await managed.close()
 
-    asyncio.run(asyncio.wait_for(main(), 20))
+    asyncio.run(asyncio.wait_for(main(), 60))
 
 
 def keeper_of(managed: ManagedStore, stopped: list[ErrorInfo]) -> Keeper:

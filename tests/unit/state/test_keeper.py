@@ -115,7 +115,7 @@ def test_a_response_that_is_being_stored_is_not_lost_because_it_runs_no_more(
         received = streamed(keeper, "x")
         storing = asyncio.create_task(keeper.end_stream(received))
         lost: frozenset[Key] = frozenset()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not lost and not storing.done():
                 lost = await holder.call("look", lambda store: store.lost([KEY]))
         keeper.lose()
@@ -179,7 +179,7 @@ def test_an_end_that_is_stored_twice_is_no_conflict_with_itself(is_claimed: bool
 
 
 async def until(is_true: Callable[[], bool]) -> None:
-    for _ in range(1000):
+    for _ in range(3000):
         if is_true():
             return
         await asyncio.sleep(0.01)

@@ -32,7 +32,7 @@ Json = dict[str, Any]
 
 
 def bounded(main: Coroutine[object, object, None]) -> None:
-    asyncio.run(asyncio.wait_for(main, 20))
+    asyncio.run(asyncio.wait_for(main, 60))
 
 
 class Run:
@@ -94,7 +94,7 @@ class Run:
 
 
 async def until(is_true: Callable[[], Awaitable[bool]]) -> None:
-    for _ in range(1000):
+    for _ in range(3000):
         if await is_true():
             return
         await asyncio.sleep(0.01)

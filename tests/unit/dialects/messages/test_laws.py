@@ -40,7 +40,7 @@ from unwrapped import unwrap_input
 
 encode_body = codec("messages").encode_body
 
-generously = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+generously = settings(max_examples=75, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 NAMES = NameMap(limits=DEFAULT_TARGET.names)
 PLAIN: tuple[Kind, ...] = (
     "text",

@@ -202,11 +202,11 @@ def test_a_file_that_was_empty_gets_its_lines() -> None:
 
 
 def test_a_patch_that_fits_too_often_is_refused_in_time() -> None:
-    began = time.monotonic()
+    began = time.process_time()
     chunk = PatchChunk([], [*[("-", "x")] * 5000, ("-", "y")])
     with pytest.raises(ToolError, match="too many places"):
         apply_chunks("x\n" * 200_000, [chunk], "f")
-    assert time.monotonic() - began < 10
+    assert time.process_time() - began < 10
 
 
 def test_a_patch_that_is_too_large_is_refused() -> None:

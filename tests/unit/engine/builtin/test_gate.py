@@ -204,7 +204,7 @@ def test_a_question_that_is_cancelled_runs_nothing(tmp_path: Path) -> None:
     async def go() -> None:
         call = call_of(write, '{"path":"a","content":""}')
         task = asyncio.ensure_future(write.run(Invocation(call, lambda _: None)))
-        await asyncio.wait_for(asked.wait(), 5)
+        await asyncio.wait_for(asked.wait(), 60)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -214,20 +214,20 @@ def test_a_question_that_is_cancelled_runs_nothing(tmp_path: Path) -> None:
 
 
 def test_the_time_of_a_tool_begins_after_the_answer() -> None:
-    @tool(timeout=0.2)
+    @tool(timeout=1.5)
     async def slow(seconds: float) -> str:
         """Wait."""
         await asyncio.sleep(seconds)
         return "done"
 
     async def ask(_: Approval) -> Consent:
-        await asyncio.sleep(0.4)
+        await asyncio.sleep(2.0)
         return True
 
     gate = guarded(slow, Policy(), ask)
     assert gate.offer.timeout == WAIT_SECONDS
     assert said(run_tool(gate, seconds=0)) == "done"
-    assert "took more than 0.2 s" in error_of(gate, seconds=5)
+    assert "took more than 1.5 s" in error_of(gate, seconds=600)
 
 
 def test_a_time_limit_of_the_tools_own_is_not_the_gates() -> None:

@@ -14,7 +14,7 @@ from engine_models import Script, answer_calls, answer_text
 from running_tools import open_files, processes_with
 
 # A sandbox has to be set up, and the machine may be busy.
-SECONDS = 20.0
+SECONDS = 60.0
 ASK = Request(turns=(Turn(role="user", parts=(Text(text="Do it."),)),))
 
 

@@ -147,8 +147,8 @@ def test_visitor_who_does_not_come_from_the_login_is_sent_away(before: str) -> N
 def test_time_that_the_login_takes_is_not_that_of_the_start() -> None:
     async def main() -> None:
         async with guarded() as far:
-            hasty = structs.replace(far.settings(), start_timeout=2.0)
-            async with McpServers([hasty], host=Browser(wait=2.5)) as servers:
+            hasty = structs.replace(far.settings(), start_timeout=4.0)
+            async with McpServers([hasty], host=Browser(wait=4.5)) as servers:
                 assert servers.problems == {}
 
     played(main())

@@ -158,7 +158,7 @@ def merged_by(merger: AnswerMerger, events: list[EngineEvent], ended: RunEnded) 
 
 
 @pytest.mark.parametrize("door", CHECKS)
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=75, deadline=None, derandomize=True)
 @given(script=SCRIPTS)
 def test_whatever_happens_is_one_answer(door: str, script: Script) -> None:
     for style in STYLES[door]:
@@ -175,7 +175,7 @@ def test_whatever_happens_is_one_answer(door: str, script: Script) -> None:
         CHECKS[door](stream + encoder.close())
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=75, deadline=None, derandomize=True)
 @given(script=SCRIPTS)
 def test_every_call_that_was_run_is_reported_once_with_its_result(script: Script) -> None:
     script = structs.replace(script, reason="answered")

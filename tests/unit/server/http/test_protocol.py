@@ -53,7 +53,7 @@ def serve(talk: Callable[[GatewayProtocol, Transport], Coroutine[object, object,
         protocol = GatewayProtocol(config, state, {})
         transport = Transport()
         protocol.connection_made(transport)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await talk(protocol, transport)
         protocol.connection_lost(None)
         await asyncio.gather(*state.tasks)

@@ -46,21 +46,23 @@ def frail() -> Iterator[PostgresServer]:
         yield server
 
 
-def test_database_that_was_away_is_used_again(frail: PostgresServer) -> None:
+def test_database_that_was_away_is_used_again(
+    frail: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bench = Bench(frail.fresh())
 
     async def main() -> None:
         async with bench.open() as store:
             await asyncio.gather(*(store.put(draft(f"r{n}"), ending()) for n in range(10)))
             await asyncio.to_thread(frail.stop)
+            # at once, and not when something has timed out
+            monkeypatch.setattr(pool_module, "CONNECT_SECONDS", 600.0)
+            monkeypatch.setattr(pool_module, "_SILENCE_SECONDS", 600.0)
             for _ in range(3):
-                began = time.monotonic()
                 with pytest.raises(StoreUnavailable, match="expected the database"):
                     await store.put(draft("lost"), ending())
                 with pytest.raises(StoreUnavailable):
                     await store.head(OWNER, "r1")
-                # at once, and not when something has timed out
-                assert time.monotonic() - began < 2
             await asyncio.to_thread(frail.start)
             await asyncio.gather(*(store.put(draft(f"s{n}"), ending()) for n in range(10)))
             assert (await store.stats()).responses == 20
@@ -91,12 +93,10 @@ def test_silent_server_is_given_up_and_used_again(
             await store.put(draft("a"), ending())
             monkeypatch.setattr(pool_module, "_SILENCE_SECONDS", 0.3)
             with frail.silent():
-                began = time.monotonic()
                 # on the connection there is, and on one that would have to be made
                 for _ in range(2):
                     with pytest.raises(StoreUnavailable, match=r"answer within 0\.3 seconds"):
                         await store.head(OWNER, "a")
-                assert time.monotonic() - began < 5
             monkeypatch.undo()
             assert (await store.head(OWNER, "a")).status == "completed"
 
@@ -383,7 +383,7 @@ def test_statements_planned_for_empty_tables_do_not_read_what_is_stored_since(
     read = "SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE relname = 'dragoman_responses'"
     with psycopg.connect(url, autocommit=True) as connection:
         # A server reports the statistics of a connection when the connection has ended.
-        until = time.monotonic() + 10
+        until = time.monotonic() + 60
         while (found := connection.execute(asked).fetchone()) and found[0] < count:
             assert time.monotonic() < until
             time.sleep(0.05)

@@ -345,7 +345,7 @@ def test_loop_that_ends_first_leaves_no_thread_behind(path: Path) -> None:
     asyncio.run(main())
     for thread in threading.enumerate():
         if thread.name == "forgotten":
-            thread.join(10)
+            thread.join(60)
             assert not thread.is_alive()
 
 

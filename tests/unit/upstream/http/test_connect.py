@@ -104,10 +104,8 @@ def test_leaving_a_tls_answer_in_the_middle_frees_the_socket_at_once(loop: str) 
             upstream = HttpUpstream("local", settings, key=None)
             reply = await upstream.send(ASKED)
             await reply.read()
-            left = time.monotonic()
             reply.close()
-            await server.until(lambda: server.requests[0].closed_at)
-            assert (server.requests[0].closed_at or 0) - left < 1.0
+            await server.until(lambda: server.requests[0].was_abandoned)
             await upstream.close()
 
     play(loop, main())
@@ -265,8 +263,10 @@ def test_a_silent_address_does_not_hold_up_the_next(
                 silent = ("127.0.0.1", full.getsockname()[1])
                 resolving_to(monkeypatch, addresses(silent, ("127.0.0.1", server.port)))
                 began = time.monotonic()
-                await answered(structs.replace(PLAIN, base_url="http://far.example"))
-                assert 0.2 < time.monotonic() - began < 5
+                patient = structs.replace(PLAIN, base_url="http://far.example", connect_timeout=600)
+                async with asyncio.timeout(60):
+                    await answered(patient)
+                assert time.monotonic() - began > 0.2
                 await server.until(lambda: len(asyncio.all_tasks()) == 1)
             for filler in fillers:
                 filler.close()

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.parametrize("loop", LOOPS)
 
 def forward(loop: str, script: Script, scene: Scene, settings: UpstreamSettings = SETTINGS) -> None:
     async def main() -> None:
-        async with ScriptedUpstream(script) as server, asyncio.timeout(5):
+        async with ScriptedUpstream(script) as server, asyncio.timeout(60):
             pointed = structs.replace(settings, base_url=f"{server.url}/v1")
             upstream = HttpUpstream("local", pointed, key=None)
             reply = await upstream.send(ASKED)
@@ -102,7 +102,7 @@ def test_answer_that_is_cut_is_taken_up_to_the_cut(loop: str, cut: bool) -> None
 
 def test_silence_ends_in_time_counted_from_the_last_read(loop: str) -> None:
     never = asyncio.Event()
-    chunks: list[Chunk] = [b"one", Pause(0.2), b"two", Pause(0.2), b"three", Wait(never)]
+    chunks: list[Chunk] = [b"one", Pause(0.8), b"two", Pause(0.8), b"three", Wait(never)]
     came: list[bytes] = []
 
     async def scene(_server: ScriptedUpstream, reply: HttpReply) -> None:
@@ -112,7 +112,7 @@ def test_silence_ends_in_time_counted_from_the_last_read(loop: str) -> None:
         assert came == [b"one", b"two", b"three"]
         never.set()
 
-    settings = structs.replace(SETTINGS, idle_timeout=0.35)
+    settings = structs.replace(SETTINGS, idle_timeout=1.5)
     forward(loop, [ScriptedReply(chunks=chunks)], scene, settings)
 
 

@@ -397,7 +397,7 @@ def test_pings_fragments_and_large_frames_of_a_real_server(loop: str, is_tls: bo
         if is_tls:
             context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
             context.load_cert_chain(TLS / "server.pem")
-        async with asyncio.timeout(20), serve(answer, "127.0.0.1", 0, ssl=context) as server:
+        async with asyncio.timeout(60), serve(answer, "127.0.0.1", 0, ssl=context) as server:
             port = next(iter(server.sockets)).getsockname()[1]
             scheme = "https" if is_tls else "http"
             settings = structs.replace(

@@ -161,19 +161,17 @@ def test_cut_comes_after_the_pieces() -> None:
 def test_close_wakes_the_reader_at_once(
     ending: Ending, delay: float, pieces: tuple[bytes, ...]
 ) -> None:
-    async def run() -> float:
+    async def run() -> None:
         given = reply(*pieces, ending=ending, delay=delay)
         reading = asyncio.create_task(given.read())
         await asyncio.sleep(0)
         assert not reading.done()
-        start = time.perf_counter()
         given.close()
         given.close()
         with pytest.raises(UpstreamError, match="closed"):
             await asyncio.wait_for(reading, WAIT)
-        return time.perf_counter() - start
 
-    assert asyncio.run(run()) < 1
+    asyncio.run(run())
 
 
 def test_delay_passes_before_each_piece() -> None:
