@@ -40,7 +40,8 @@ from dragoman.inspection.terminal_text import Style, pad, visible_line, wrapped
 from dragoman.upstream.http.model_list import OfferedModel
 
 if TYPE_CHECKING:
-    from dragoman.certify.run import CertifyReport, Plan, ProbeFinding
+    from dragoman.certify.report import CertifyReport, ProbeFinding
+    from dragoman.certify.run import Plan
 
 # Seconds for one answer: `certify.asker.PATIENCE`, which is imported only when the command runs.
 _PATIENCE = 120.0
@@ -235,8 +236,8 @@ async def _ask(
     *,
     is_new: bool,
 ) -> "tuple[CertifyReport, str]":
-    from dragoman.certify.run import certify, plan  # noqa: PLC0415 - needs the gateway's dependencies
-    from dragoman.certify.section import section, to_json  # noqa: PLC0415 - as above
+    from dragoman.certify.report import section, to_json  # noqa: PLC0415 - needs the gateway's dependencies
+    from dragoman.certify.run import certify, plan  # noqa: PLC0415 - as above
 
     settings, model = await _locate(options, name, settings, model, is_new=is_new)
     if not options.json:
