@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import accumulate
-from typing import Annotated, Any, Never, TypeVar, cast
+from typing import Any, Never, TypeVar, cast
 
 import msgspec
 
@@ -30,7 +30,6 @@ REQUIRED: object = msgspec.NODEFAULT
 T = TypeVar("T")
 
 MIN_INT64, MAX_INT64 = -(2**63), 2**63 - 1
-Int64 = Annotated[int, msgspec.Meta(ge=MIN_INT64, le=MAX_INT64)]
 """The integers that a request may have: servers take 64 bits, for a seed for example."""
 
 _decode: Callable[[bytes | str], Any] = msgspec.json.Decoder().decode

@@ -56,7 +56,7 @@ _PROOFS = 2
 _PROOF_TRIES = 3
 
 
-class Plan(Struct, frozen=True):
+class RunCost(Struct, frozen=True):
     """What a run costs: at most, and approximately if nothing is wrong."""
 
     probes: int
@@ -71,13 +71,13 @@ def probes_for(dialect: Dialect, *, is_quick: bool) -> Iterator[Probe]:
             yield probe
 
 
-def plan(settings: UpstreamSettings, *, is_quick: bool) -> Plan:
+def estimate_cost(settings: UpstreamSettings, *, is_quick: bool) -> RunCost:
     """What a run will cost."""
     dialect = kind_of(settings)
     asked = [probe.request(dialect) for probe in probes_for(dialect, is_quick=is_quick)]
     asked.append(requests.many_tools(dialect, MANY_TOOLS))
     tokens = sum(estimate_tokens(each.request) for each in asked)
-    return Plan(probes=len(asked) + 3, input_tokens=tokens)
+    return RunCost(probes=len(asked) + 3, input_tokens=tokens)
 
 
 OnFinding = Callable[[ProbeFinding], None]
