@@ -76,9 +76,9 @@ class Source(Struct, frozen=True):
         return settings, tuple(notes)
 
 
-def fixed_settings(server: ServerSettings, names: tuple[str, ...] = FIXED) -> dict[str, object]:
-    """The values of these settings, for `Source.load`."""
-    return {name: getattr(server, name) for name in names}
+def fixed_settings(server: ServerSettings) -> dict[str, object]:
+    """The values of the settings that a reload cannot change, for `Source.load`."""
+    return {name: getattr(server, name) for name in FIXED}
 
 
 class Signals:
