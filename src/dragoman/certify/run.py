@@ -227,18 +227,18 @@ class _Run:
         return error is not None and error.kind == "timeout"
 
     async def _find_remedy(self, probe: Probe, judged: ProbeJudgement) -> ProbeFinding | None:
-        situation = FailedProbe(
+        failed = FailedProbe(
             seen=self._seen[probe.name],
             settings=self.settings,
             model=self._model,
             accepted=frozenset(self._accepted),
         )
-        remedies = [*probe.remedies(situation)]
+        remedies = [*probe.remedies(failed)]
         if probe.may_drop and judged.verdict == "refused":
-            remedies += unwanted_fields(situation)
+            remedies += unwanted_fields(failed)
         for remedy in remedies:
             if await self._helps(probe, remedy, judged):
-                values = await self._narrowed(probe, remedy, judged, situation.settings)
+                values = await self._narrowed(probe, remedy, judged, failed.settings)
                 return self._adopt(probe, remedy, values, judged)
         return None
 

@@ -125,7 +125,7 @@ def _fields(body: bytes) -> dict[str, object]:
 
 
 class LastOutcome(Struct, frozen=True):
-    """How often a gateway was asked to change, and what came of the last time (`reload.Outcome`)."""
+    """How often a gateway was asked to change, and what came of the last time (`reload.ReloadResult`)."""
 
     count: int = 0
     problems: tuple[str, ...] = ()

@@ -35,9 +35,8 @@ from dragoman.core.finish import settle_finish
 from dragoman.core.open_parts import OpenPart, Parts
 from dragoman.core.surrogates import replace_lone
 from dragoman.dialects.codec import DecodeContext
-from dragoman.dialects.codex.calls import Calls, KnownCall, Sighting
 from dragoman.dialects.codex.errors import error_from_wire
-from dragoman.dialects.codex.items import Items
+from dragoman.dialects.codex.items import Calls, Items, KnownCall, Sighting
 from dragoman.dialects.codex.wire import TEXT_DELTA, decode_text_delta, is_phantom, raw_of
 from dragoman.dialects.stream_decoder import Step
 from dragoman.model.events import (

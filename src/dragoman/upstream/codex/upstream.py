@@ -6,7 +6,7 @@
 Both ways lead to the same conversation with the model. A turn whose calls were sent to the client is paused for a
 limited time; every other thread is forgotten when its answer ends.
 
-A `Supervisor` keeps one child running: it starts the child, watches it, and replaces it when it dies. The first restart comes at once,
+A `ChildSupervisor` keeps one child running: it starts the child, watches it, and replaces it when it dies. The first restart comes at once,
 because a crash may be an accident; later restarts wait twice as long each time. The failures of a child that has lived long enough are
 forgotten.
 """
@@ -63,7 +63,7 @@ class CodexUpstream:
         self._settings = settings
         self._environ = os.environ if environ is None else environ
         self._folder: str | None = None
-        self._supervisors: list[Supervisor] = []
+        self._supervisors: list[ChildSupervisor] = []
         self._held: PausedTurns[_Held] = PausedTurns(settings.held_ttl, settings.held_max)
         self._sweeping: asyncio.TimerHandle | None = None
 
@@ -229,7 +229,7 @@ class CodexUpstream:
 
     # --- children ----------------------------------------------------------------------------------------------------
 
-    def _all_supervisors(self) -> "list[Supervisor]":
+    def _all_supervisors(self) -> "list[ChildSupervisor]":
         if not self._supervisors:
             launch = Launch(
                 name=self.name,
@@ -240,7 +240,7 @@ class CodexUpstream:
                 limits_interval=self._settings.limits_interval,
                 on_limits=self._note_limits,
             )
-            self._supervisors = [Supervisor(launch) for _ in range(self._settings.children)]
+            self._supervisors = [ChildSupervisor(launch) for _ in range(self._settings.children)]
         return self._supervisors
 
     def _note_limits(self, headers: Mapping[str, str]) -> None:
@@ -292,7 +292,7 @@ LONGEST_WAIT = 30.0
 SETTLED_SECONDS = 60.0
 
 
-class Supervisor:
+class ChildSupervisor:
     """Has no child until one is requested or `start` is called."""
 
     def __init__(self, launch: Launch) -> None:
