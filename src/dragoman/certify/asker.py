@@ -269,7 +269,7 @@ def _events(
 
 
 def _ignore(_body: TranslatedBody) -> None:
-    """Do nothing: nobody waits for headers."""
+    """Do nothing: there is no client that waits for headers."""
 
 
 class _ReceivedAnswer:

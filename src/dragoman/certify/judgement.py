@@ -242,5 +242,5 @@ def is_json(seen: ProbeAnswer) -> ProbeJudgement:
     return (
         _right(seen)
         if isinstance(value, dict)
-        else ProbeJudgement("wrong", "the answer is no object")
+        else ProbeJudgement("wrong", "the answer is not an object")
     )

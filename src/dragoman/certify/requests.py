@@ -441,7 +441,7 @@ def _codex_opening(length: int) -> tuple[Turn, ...]:
 
 
 def codex(length: int = _CODEX_INSTRUCTIONS) -> ProbeRequest:
-    """The first request of a session. The word that the call must have stands at its beginning."""
+    """The first request of a session. Its beginning has the word that the call must contain."""
     asked = (
         f"Call {SHELL} with cmd set to echo, a space, and the word of this session. Call it now."
     )
@@ -600,7 +600,7 @@ def _marked(text: str) -> Turn:
 
 
 def claude_code(length: int = _CLAUDE_DESCRIPTION) -> ProbeRequest:
-    """The first request of a session. The word that the call must have stands at its beginning."""
+    """The first request of a session. Its beginning has the word that the call must contain."""
     asked = (
         f"Call {BASH} with command set to echo, a space, and the word of this session. Call it now."
     )

@@ -409,7 +409,7 @@ class _Run:
             async with asyncio.timeout(self._asker.patience):
                 is_there = (await upstream.check()).detail.endswith(ACCEPTED)
         except TimeoutError:
-            pass  # as good as refused
+            pass  # counts as a refusal
         finally:
             await upstream.close()
         if is_there and not self.settings.websocket:

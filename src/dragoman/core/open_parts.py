@@ -13,7 +13,7 @@ Only calls begin NAMELESS: a call is announced with its name or not at all. The 
 - If a character is cut in half between two deltas, the first half is held until the second arrives. A half that stays
   alone becomes U+FFFD in a text. A call's input must not be altered: the call is incomplete and the answer fails (`fault`).
 - Emitted events are never retracted. If the whole contradicts the deltas, `PartEnded` has the whole and sets
-  `amended`. An input that differs only in its formatting is no contradiction.
+  `amended`. An input that differs only in its formatting is not a contradiction.
 - If the protocol closes a function call with an empty input, the input is `{}`.
 - `call_input.InputBuffer` handles providers that resend the whole input in each delta.
 - An input that begins with a quotation mark, for a tool whose schema wants an object, is held until its end: if it is a

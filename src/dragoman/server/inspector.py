@@ -413,7 +413,7 @@ class Inspector:
         if self._tasks:
             await asyncio.wait(tuple(self._tasks))
         if self._recorder is not None:
-            self._recorder.close()
+            await asyncio.to_thread(self._recorder.close)
 
     def stop(self) -> None:
         for follower in self._followers:

@@ -31,7 +31,7 @@ A named delta without an id opens a new call, instead of continuing C, when C al
 C's input is whole and more comes; or when the name is neither C's nor a piece of it (with an index: only if the name is a
 declared tool and C's name is settled).
 
-The first non-empty id and name win; "" is no id and no name. A name is *settled* when no more of it can come: it is
+The first non-empty id and name win; "" is neither an id nor a name. A name is *settled* when no more of it can come: it is
 exactly a declared tool; no declared tool begins with it; or a delta of the call came without a name. Where no tools are
 declared, the first input settles the name, and a name that comes behind the input is whole. Until then pieces are joined; a
 piece that begins with the name so far replaces it.

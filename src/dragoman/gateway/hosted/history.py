@@ -214,7 +214,7 @@ class AnswerMemory:
 
 
 class _Past:
-    """A digest of the user's text so far: the same answer may follow many questions, so its text alone is no key."""
+    """A digest of the user's text so far: the same answer may follow many questions, so its text alone is not a key."""
 
     def __init__(self) -> None:
         self._said = blake2b(digest_size=16)

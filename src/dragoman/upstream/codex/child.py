@@ -371,7 +371,7 @@ class Child:
 
 
 def _is_damaged(line: bytes) -> bool:
-    """Whether a line looks like a damaged message. Other lines that are no message were printed by a program."""
+    """Whether a line looks like a damaged message. Other lines that are not messages were printed by a program."""
     if not line.lstrip().startswith(b"{"):
         return False
     try:
