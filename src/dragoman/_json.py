@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import accumulate
-from typing import Annotated, Any, Never, TypeVar, cast
+from typing import Any, Never, TypeVar, cast
 
 import msgspec
 
@@ -30,7 +30,6 @@ REQUIRED: object = msgspec.NODEFAULT
 T = TypeVar("T")
 
 MIN_INT64, MAX_INT64 = -(2**63), 2**63 - 1
-Int64 = Annotated[int, msgspec.Meta(ge=MIN_INT64, le=MAX_INT64)]
 """The integers that a request may have: servers take 64 bits, for a seed for example."""
 
 _decode: Callable[[bytes | str], Any] = msgspec.json.Decoder().decode
@@ -299,14 +298,14 @@ def _structure(data: bytes) -> bytes:
     return data.translate(_ONE_PAIR, _NOT_STRUCTURE).replace(b'""', b"")
 
 
-def has_too_many_values(data: bytes, limit: int = MAX_VALUES) -> bool:
-    """Whether a document has more values than `limit`, approximately. Returns at once if the document is too short."""
+def has_too_many_values(data: bytes) -> bool:
+    """Whether a document has more than `MAX_VALUES` values, approximately. Returns at once if the document is too short."""
     # A value takes at least two bytes: itself and the separator from the next value.
-    if len(data) < 2 * limit:
+    if len(data) < 2 * MAX_VALUES:
         return False
-    if data.count(b",") + data.count(b"[") + data.count(b"{") < limit:
+    if data.count(b",") + data.count(b"[") + data.count(b"{") < MAX_VALUES:
         return False  # this count includes characters inside strings, so the true one is not larger
-    return shape_of(data, max_values=limit, max_depth=sys.maxsize).values > limit
+    return shape_of(data, max_values=MAX_VALUES, max_depth=sys.maxsize).values > MAX_VALUES
 
 
 def _check_values(data: bytes | str) -> None:

@@ -359,6 +359,11 @@ def _parse_crlf(raw: bytes) -> Frame:
     return parse_lines(raw, is_first=False)
 
 
+def begins_stream(data: bytes) -> bool:
+    """Whether the first bytes of an answer are those of a stream. Some servers do not declare it in the content type."""
+    return data[:64].lstrip().startswith((b"data:", b"event:", b":", b"id:", b"retry:"))
+
+
 def parse_lines(raw: bytes, *, is_first: bool = True) -> Frame:
     """Parse one frame by the complete rules, line by line. `is_first`: it opens the stream, perhaps with a byte order mark."""
     valid = raw.isascii() or is_utf8(raw)

@@ -9,7 +9,7 @@ import pytest
 from dragoman.core.pairing import is_paired
 from dragoman.engine.events import CallSettled, CallStarted
 from dragoman.engine.run import Engine
-from dragoman.engine.run.call import MAX_ERROR_CHARACTERS
+from dragoman.engine.run.live_turn import MAX_ERROR_CHARACTERS
 from dragoman.engine.settings import EngineSettings
 from dragoman.engine.tools import Invocation, Output, text_output
 from dragoman.errors import FatalToolError, ToolError

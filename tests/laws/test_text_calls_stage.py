@@ -24,12 +24,12 @@ from dragoman.model.outcome import FinishReason
 from dragoman.model.parts import Call, Text
 from dragoman.textcalls import PATTERNS, StageSettings, TailPolicy, TextCallStage
 from dragoman.textcalls.offers import Offers
-from dragoman.textcalls.tail import KEEP_ALL
 from strategies import events
 from text_formats import FORMATS, TOOLS, TextFormat
 from text_samples import ROUNDS, cut, texts_of
 
 OFFERS = Offers(TOOLS)
+KEEP_ALL = TailPolicy(stop="never", suppress_tail=False)
 AUTO = tuple(pattern for pattern in PATTERNS.snapshot() if pattern.is_sentinel)
 QUICK = settings(
     max_examples=50 * ROUNDS, deadline=None, suppress_health_check=[HealthCheck.too_slow]

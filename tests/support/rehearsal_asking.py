@@ -13,8 +13,7 @@ from dragoman.model.events import Event
 from dragoman.model.outcome import Choice, Outcome, Problem
 from dragoman.model.parts import Call, Dialect, Part, Reasoning, Refusal, Text
 from dragoman.upstream.base import UpstreamReply, UpstreamRequest
-from dragoman.upstream.rehearsal.delivery import Delivery
-from dragoman.upstream.rehearsal.upstream import perform
+from dragoman.upstream.rehearsal.upstream import Delivery, perform
 
 DIALECTS: tuple[Dialect, ...] = ("chat", "responses", "messages")
 WAIT = 60.0

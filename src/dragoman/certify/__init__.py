@@ -5,8 +5,8 @@
     judgement  decides whether an answer is right, and if not, why
     probes     each request with its judgement, and the settings that may help
     run        asks all of them; tries the settings and keeps those that help
-    section    writes the settings as a section of `dragoman.toml`
+    report     the findings, and the settings as a section of `dragoman.toml`
 
-There is no list of vendors: a setting counts only if a request succeeds with it. `requests`, `judgement`, `probes` and `section` do no
+There is no list of vendors: a setting counts only if a request succeeds with it. `requests`, `judgement`, `probes` and `report` do no
 I/O.
 """

@@ -32,7 +32,7 @@ from dragoman.gateway.reply import is_stream
 from dragoman.gateway.route import Upstreams
 from dragoman.model.events import Event
 from dragoman.model.outcome import ErrorInfo, Loss, Outcome, Problem, Repair
-from dragoman.model.parts import Dialect, Text
+from dragoman.model.parts import Dialect, Part, Text
 from dragoman.model.request import Request, Tool
 from dragoman.upstream.base import UpstreamReply
 
@@ -243,10 +243,14 @@ class Asker:
         return self._upstreams
 
 
+def first_parts(outcome: Outcome | None) -> tuple[Part, ...]:
+    """The parts of the first choice."""
+    return outcome.choices[0].parts if outcome is not None and outcome.choices else ()
+
+
 def text_of(outcome: Outcome | None) -> str:
     """The text of the first choice."""
-    parts = outcome.choices[0].parts if outcome is not None and outcome.choices else ()
-    return "".join(part.text for part in parts if isinstance(part, Text))
+    return "".join(part.text for part in first_parts(outcome) if isinstance(part, Text))
 
 
 def _is_silence(error: ErrorInfo) -> bool:
@@ -265,7 +269,7 @@ def _events(
 
 
 def _ignore(_body: TranslatedBody) -> None:
-    """Do nothing: nobody waits for headers."""
+    """Do nothing: there is no client that waits for headers."""
 
 
 class _ReceivedAnswer:

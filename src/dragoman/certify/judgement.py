@@ -5,12 +5,13 @@ looks only at the client's answer; if that is right but had problems, it is righ
 """
 
 from collections.abc import Callable, Mapping
+from functools import wraps
 from typing import Literal, cast
 
 from msgspec import Struct
 
 from dragoman._json import loads
-from dragoman.certify.asker import ProbeAnswer, text_of
+from dragoman.certify.asker import ProbeAnswer, first_parts, text_of
 from dragoman.certify.requests import CITY, LOOKUP, OTHER_CITY, SECRET_WORD
 from dragoman.errors import MalformedJson
 from dragoman.model.outcome import Problem
@@ -44,9 +45,18 @@ def short(message: str) -> str:
 
 
 def calls_of(seen: ProbeAnswer) -> list[Call]:
-    outcome = seen.outcome
-    parts = outcome.choices[0].parts if outcome is not None and outcome.choices else ()
+    parts = first_parts(seen.outcome)
     return [part for part in parts if isinstance(part, Call) and part.executor == "client"]
+
+
+def _of_answers(judge: Judge) -> Judge:
+    """The judge, for exchanges that have a complete answer; the others are judged here."""
+
+    @wraps(judge)
+    def judged(seen: ProbeAnswer) -> ProbeJudgement:
+        return _failure(seen) or judge(seen)
+
+    return judged
 
 
 def _failure(seen: ProbeAnswer) -> ProbeJudgement | None:
@@ -109,11 +119,9 @@ def arguments_of(call: Call) -> Mapping[str, object]:
 # --- judges -----------------------------------------------------------------------------------------------------------
 
 
+@_of_answers
 def answers(seen: ProbeAnswer) -> ProbeJudgement:
     """Any text."""
-    failed = _failure(seen)
-    if failed is not None:
-        return failed
     if text_of(seen.outcome).strip():
         return _right(seen)
     finish = None if seen.outcome is None else seen.outcome.choices[0].finish
@@ -122,18 +130,17 @@ def answers(seen: ProbeAnswer) -> ProbeJudgement:
     return ProbeJudgement("wrong", "the answer is empty")
 
 
+@_of_answers
 def accepts(seen: ProbeAnswer) -> ProbeJudgement:
     """Any answer, even an empty one."""
-    return _failure(seen) or _right(seen)
+    return _right(seen)
 
 
 def mentions(word: str, otherwise: str) -> Judge:
     """A text that has this word."""
 
+    @_of_answers
     def judge(seen: ProbeAnswer) -> ProbeJudgement:
-        failed = _failure(seen)
-        if failed is not None:
-            return failed
         is_there = word.lower() in text_of(seen.outcome).lower()
         return _right(seen) if is_there else ProbeJudgement("absent", otherwise)
 
@@ -146,10 +153,8 @@ uses_result = mentions(SECRET_WORD, "the answer does not have what the result of
 def calls(name: str, has: Callable[[Call], bool], *, space: str = "", lacking: str = "") -> Judge:
     """A call of this tool with the expected input. lacking: what it means if the input is another."""
 
+    @_of_answers
     def judge(seen: ProbeAnswer) -> ProbeJudgement:
-        failed = _failure(seen)
-        if failed is not None:
-            return failed
         made = calls_of(seen)
         named = [call for call in made if call.name == name and (call.namespace or "") == space]
         if any(map(has, named)):
@@ -178,10 +183,8 @@ def has_argument(key: str, word: str) -> Callable[[Call], bool]:
 one_call = calls(LOOKUP, has_city(CITY))
 
 
+@_of_answers
 def two_calls(seen: ProbeAnswer) -> ProbeJudgement:
-    failed = _failure(seen)
-    if failed is not None:
-        return failed
     made = calls_of(seen)
     if not any(map(has_city(CITY), made)) or not any(map(has_city(OTHER_CITY), made)):
         return ProbeJudgement("absent", f"the model made {len(made)} of two calls in one answer")
@@ -190,19 +193,15 @@ def two_calls(seen: ProbeAnswer) -> ProbeJudgement:
     return _right(seen)
 
 
+@_of_answers
 def calls_nothing(seen: ProbeAnswer) -> ProbeJudgement:
-    failed = _failure(seen)
-    if failed is not None:
-        return failed
     if calls_of(seen):
         return ProbeJudgement("wrong", "the model called a tool though it must not")
     return _right(seen)
 
 
+@_of_answers
 def calls_something(seen: ProbeAnswer) -> ProbeJudgement:
-    failed = _failure(seen)
-    if failed is not None:
-        return failed
     return _right(seen) if calls_of(seen) else ProbeJudgement("wrong", "the choice is ignored")
 
 
@@ -216,10 +215,8 @@ def calls_only(name: str) -> Judge:
     return judge
 
 
+@_of_answers
 def calls_at_most_once(seen: ProbeAnswer) -> ProbeJudgement:
-    failed = _failure(seen)
-    if failed is not None:
-        return failed
     made = len(calls_of(seen))
     return (
         _right(seen) if made <= 1 else ProbeJudgement("wrong", f"{made} calls came in one answer")
@@ -227,10 +224,8 @@ def calls_at_most_once(seen: ProbeAnswer) -> ProbeJudgement:
 
 
 def stops_before(word: str) -> Judge:
+    @_of_answers
     def judge(seen: ProbeAnswer) -> ProbeJudgement:
-        failed = _failure(seen)
-        if failed is not None:
-            return failed
         if word in text_of(seen.outcome):
             return ProbeJudgement("wrong", "the stop sequence is in the answer")
         return _right(seen)
@@ -238,10 +233,8 @@ def stops_before(word: str) -> Judge:
     return judge
 
 
+@_of_answers
 def is_json(seen: ProbeAnswer) -> ProbeJudgement:
-    failed = _failure(seen)
-    if failed is not None:
-        return failed
     try:
         value: object = loads(text_of(seen.outcome))
     except MalformedJson:
@@ -249,5 +242,5 @@ def is_json(seen: ProbeAnswer) -> ProbeJudgement:
     return (
         _right(seen)
         if isinstance(value, dict)
-        else ProbeJudgement("wrong", "the answer is no object")
+        else ProbeJudgement("wrong", "the answer is not an object")
     )

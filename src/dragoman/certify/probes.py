@@ -84,7 +84,7 @@ class FailedProbe(Struct, frozen=True, kw_only=True):
 Remedies = Callable[[FailedProbe], Iterator[Remedy]]
 
 
-def _none(_situation: FailedProbe) -> Iterator[Remedy]:
+def _none(_failed: FailedProbe) -> Iterator[Remedy]:
     return iter(())
 
 
@@ -124,16 +124,16 @@ def kind_of(settings: UpstreamSettings) -> Dialect:
 
 
 def _if(dialects: tuple[Dialect, ...], *remedies: Remedy) -> Remedies:
-    def offered(situation: FailedProbe) -> Iterator[Remedy]:
-        return iter(remedies if situation.dialect in dialects else ())
+    def offered(failed: FailedProbe) -> Iterator[Remedy]:
+        return iter(remedies if failed.dialect in dialects else ())
 
     return offered
 
 
 def _all_of(*sources: Remedies) -> Remedies:
-    def offered(situation: FailedProbe) -> Iterator[Remedy]:
+    def offered(failed: FailedProbe) -> Iterator[Remedy]:
         for source in sources:
-            yield from source(situation)
+            yield from source(failed)
 
     return offered
 
@@ -172,23 +172,23 @@ _NO_OLD_THOUGHTS = Remedy(
 )
 
 
-def text_formats(situation: FailedProbe) -> Iterator[Remedy]:
+def text_formats(failed: FailedProbe) -> Iterator[Remedy]:
     """Formats without a sentinel that find the expected call in the answer's text."""
-    seen = situation.seen
+    seen = failed.seen
     plain = {pattern.name for pattern in PATTERNS.snapshot() if not pattern.is_sentinel}
     for name in judgement.formats_in(seen.text, seen.tools):
-        if name in plain and name not in situation.settings.text_calls:
+        if name in plain and name not in failed.settings.text_calls:
             yield Remedy(
-                values={"text_calls": (*(situation.settings.text_calls or ("auto",)), name)},
+                values={"text_calls": (*(failed.settings.text_calls or ("auto",)), name)},
                 effect="the gateway looks for calls in this format too",
                 needs_answer=True,
             )
 
 
-def prompted_tools(situation: FailedProbe) -> Iterator[Remedy]:
-    if situation.settings.prompted_tools is not None:
+def prompted_tools(failed: FailedProbe) -> Iterator[Remedy]:
+    if failed.settings.prompted_tools is not None:
         return
-    name = situation.model.lower()
+    name = failed.model.lower()
     fitting = (prompt for glob, prompt in _PROMPTS if fnmatchcase(name, glob))
     formats = [each for each in dict.fromkeys(fitting) if each in PROMPT_FORMATS]
     for each in formats[:_PROMPTS_TRIED]:
@@ -199,11 +199,11 @@ def prompted_tools(situation: FailedProbe) -> Iterator[Remedy]:
         )
 
 
-def unwanted_fields(situation: FailedProbe) -> Iterator[Remedy]:
+def unwanted_fields(failed: FailedProbe) -> Iterator[Remedy]:
     """Members of the request that no accepted request had: first those that the message names, then all of them."""
-    new = sorted(situation.seen.fields - situation.accepted)
-    named = [name for name in new if situation.is_named(name)]
-    old = situation.settings.drop_fields
+    new = sorted(failed.seen.fields - failed.accepted)
+    named = [name for name in new if failed.is_named(name)]
+    old = failed.settings.drop_fields
     for names in (named, new):
         if names:
             yield Remedy(
@@ -216,12 +216,12 @@ def unwanted_fields(situation: FailedProbe) -> Iterator[Remedy]:
 def _unwanted_keywords(*words: str) -> Remedies:
     """These keywords of schemas: first those that the message names, then all of them."""
 
-    def offered(situation: FailedProbe) -> Iterator[Remedy]:
-        stated = situation.settings.limits.drop_schema_keywords
-        default = upstream_codec(situation.dialect).target.schemas.drop
+    def offered(failed: FailedProbe) -> Iterator[Remedy]:
+        stated = failed.settings.limits.drop_schema_keywords
+        default = upstream_codec(failed.dialect).target.schemas.drop
         old = tuple(sorted(default)) if stated is None else stated
         new = [word for word in words if word not in old]
-        named = [word for word in new if situation.is_named(word)]
+        named = [word for word in new if failed.is_named(word)]
         for each in (named, new):
             if each:
                 yield Remedy(
@@ -233,7 +233,7 @@ def _unwanted_keywords(*words: str) -> Remedies:
     return offered
 
 
-def narrower_names(_situation: FailedProbe) -> Iterator[Remedy]:
+def narrower_names(_failed: FailedProbe) -> Iterator[Remedy]:
     words = {"limits.name_pattern": "[a-zA-Z0-9_]"}
     effect = "other names are replaced on the way there and restored on the way back"
     yield Remedy(values=words, effect=effect)
@@ -243,7 +243,7 @@ def narrower_names(_situation: FailedProbe) -> Iterator[Remedy]:
         yield Remedy(values={**words, "limits.max_name_length": length}, effect=effect)
 
 
-def narrower_ids(_situation: FailedProbe) -> Iterator[Remedy]:
+def narrower_ids(_failed: FailedProbe) -> Iterator[Remedy]:
     effect = "other ids are replaced on the way there"
     words = {"limits.id_pattern": "[a-zA-Z0-9_-]"}
     yield Remedy(values=words, effect=effect)

@@ -123,12 +123,13 @@ def two_calls(dialect: Dialect) -> ProbeRequest:
     return own_request(dialect, said(asked), tools=(WEATHER,), parallel_calls=True)
 
 
-def _looked_up(call_id: str, city: str = CITY) -> Turn:
-    called = Call(call_id=call_id, name=LOOKUP, input=f'{{"city":"{city}"}}')
+def _looked_up(call_id: str) -> Turn:
+    called = Call(call_id=call_id, name=LOOKUP, input=f'{{"city":"{CITY}"}}')
     return Turn(role="assistant", parts=(called,))
 
 
-def _found(call_id: str, text: str = f"17 degrees, station {SECRET_WORD}") -> Turn:
+def _found(call_id: str) -> Turn:
+    text = f"17 degrees, station {SECRET_WORD}"
     return Turn(role="tool", parts=(Result(call_id=call_id, content=(Text(text=text),)),))
 
 
@@ -231,8 +232,9 @@ def image(dialect: Dialect) -> ProbeRequest:
     return own_request(dialect, turn)
 
 
-def _png(side: int = 32) -> bytes:
+def _png() -> bytes:
     """A red square: a model that sees pictures needs some pixels."""
+    side = 32
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return pack(">I", len(data)) + kind + data + pack(">I", zlib.crc32(kind + data))
@@ -439,7 +441,7 @@ def _codex_opening(length: int) -> tuple[Turn, ...]:
 
 
 def codex(length: int = _CODEX_INSTRUCTIONS) -> ProbeRequest:
-    """The first request of a session. The word that the call must have stands at its beginning."""
+    """The first request of a session. Its beginning has the word that the call must contain."""
     asked = (
         f"Call {SHELL} with cmd set to echo, a space, and the word of this session. Call it now."
     )
@@ -598,7 +600,7 @@ def _marked(text: str) -> Turn:
 
 
 def claude_code(length: int = _CLAUDE_DESCRIPTION) -> ProbeRequest:
-    """The first request of a session. The word that the call must have stands at its beginning."""
+    """The first request of a session. Its beginning has the word that the call must contain."""
     asked = (
         f"Call {BASH} with command set to echo, a space, and the word of this session. Call it now."
     )

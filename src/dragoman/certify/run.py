@@ -7,9 +7,9 @@ on the model is sent several times, and is *not shown* if the model never does w
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
-from typing import Literal, cast
+from typing import cast
 
-from msgspec import Struct, field, structs
+from msgspec import Struct, structs
 
 from dragoman.certify import requests
 from dragoman.certify.asker import (
@@ -34,6 +34,7 @@ from dragoman.certify.probes import (
     kind_of,
     unwanted_fields,
 )
+from dragoman.certify.report import CertifyReport, ProbeFinding, Status, value_of
 from dragoman.config.check import complete
 from dragoman.config.settings import ServerSettings, Settings, UpstreamSettings
 from dragoman.core.token_estimate import estimate_tokens
@@ -47,8 +48,6 @@ MANY_TOOLS = 128
 
 NO_SUCH_MODEL = "dragoman-certify-no-such-model"
 
-Status = Literal["ok", "repaired", "setting", "lacks", "unhelped", "not_shown", "not_tried"]
-
 # The upstream may be a gateway like this one, at this gateway's usual port.
 _ANY_PORT = ServerSettings(port=0)
 
@@ -57,49 +56,7 @@ _PROOFS = 2
 _PROOF_TRIES = 3
 
 
-class ProbeFinding(Struct, frozen=True, kw_only=True):
-    """The result of one probe.
-
-    ok          it works
-    repaired    it is irregular, and the gateway repairs it by itself
-    setting     it works with `settings`
-    lacks       it does not work, but the usual clients do not need it
-    unhelped    it does not work, and no setting helps
-    not_shown   the model did not do it, so nothing is known
-    not_tried   an earlier finding makes it pointless, or the run had to end
-    """
-
-    name: str
-    title: str
-    status: Status
-    detail: str = ""
-    settings: Mapping[str, object] = field(default_factory=dict[str, object])
-
-
-class CertifyReport(Struct, frozen=True, kw_only=True):
-    """The result of a run. settings: those that the upstream needs. reasons: why, by key. suggestions: settings that are not needed.
-
-    stopped: why the run ended early.
-    """
-
-    model: str
-    settings: UpstreamSettings
-    findings: tuple[ProbeFinding, ...]
-    reasons: Mapping[str, str]
-    suggestions: Mapping[str, tuple[object, str]]
-    asked: int
-    input_tokens: int
-    output_tokens: int
-    stopped: str | None = None
-
-    @property
-    def is_clean(self) -> bool:
-        """Whether the upstream works with the settings that the run began with."""
-        bad = ("setting", "unhelped")
-        return self.stopped is None and not any(each.status in bad for each in self.findings)
-
-
-class Plan(Struct, frozen=True):
+class RunCost(Struct, frozen=True):
     """What a run costs: at most, and approximately if nothing is wrong."""
 
     probes: int
@@ -114,13 +71,13 @@ def probes_for(dialect: Dialect, *, is_quick: bool) -> Iterator[Probe]:
             yield probe
 
 
-def plan(settings: UpstreamSettings, *, is_quick: bool) -> Plan:
+def estimate_cost(settings: UpstreamSettings, *, is_quick: bool) -> RunCost:
     """What a run will cost."""
     dialect = kind_of(settings)
     asked = [probe.request(dialect) for probe in probes_for(dialect, is_quick=is_quick)]
     asked.append(requests.many_tools(dialect, MANY_TOOLS))
     tokens = sum(estimate_tokens(each.request) for each in asked)
-    return Plan(probes=len(asked) + 3, input_tokens=tokens)
+    return RunCost(probes=len(asked) + 3, input_tokens=tokens)
 
 
 OnFinding = Callable[[ProbeFinding], None]
@@ -270,18 +227,18 @@ class _Run:
         return error is not None and error.kind == "timeout"
 
     async def _find_remedy(self, probe: Probe, judged: ProbeJudgement) -> ProbeFinding | None:
-        situation = FailedProbe(
+        failed = FailedProbe(
             seen=self._seen[probe.name],
             settings=self.settings,
             model=self._model,
             accepted=frozenset(self._accepted),
         )
-        remedies = [*probe.remedies(situation)]
+        remedies = [*probe.remedies(failed)]
         if probe.may_drop and judged.verdict == "refused":
-            remedies += unwanted_fields(situation)
+            remedies += unwanted_fields(failed)
         for remedy in remedies:
             if await self._helps(probe, remedy, judged):
-                values = await self._narrowed(probe, remedy, judged, situation.settings)
+                values = await self._narrowed(probe, remedy, judged, failed.settings)
                 return self._adopt(probe, remedy, values, judged)
         return None
 
@@ -452,7 +409,7 @@ class _Run:
             async with asyncio.timeout(self._asker.patience):
                 is_there = (await upstream.check()).detail.endswith(ACCEPTED)
         except TimeoutError:
-            pass  # as good as refused
+            pass  # counts as a refusal
         finally:
             await upstream.close()
         if is_there and not self.settings.websocket:
@@ -475,14 +432,6 @@ def _has_usage(seen: ProbeAnswer) -> bool:
 
 def _times(count: int) -> str:
     return "1 try" if count == 1 else f"{count} tries"
-
-
-def value_of(settings: UpstreamSettings, key: str) -> object:
-    """The value of a key; keys of these tables begin with `limits.` or `losses.`."""
-    table, _, name = key.rpartition(".")
-    if table == "losses":
-        return settings.losses.get(name)
-    return cast("object", getattr(settings.limits if table else settings, name))
 
 
 def with_values(

@@ -40,7 +40,8 @@ from dragoman.inspection.terminal_text import Style, pad, visible_line, wrapped
 from dragoman.upstream.http.model_list import OfferedModel
 
 if TYPE_CHECKING:
-    from dragoman.certify.run import CertifyReport, Plan, ProbeFinding
+    from dragoman.certify.report import CertifyReport, ProbeFinding
+    from dragoman.certify.run import RunCost
 
 # Seconds for one answer: `certify.asker.PATIENCE`, which is imported only when the command runs.
 _PATIENCE = 120.0
@@ -235,12 +236,12 @@ async def _ask(
     *,
     is_new: bool,
 ) -> "tuple[CertifyReport, str]":
-    from dragoman.certify.run import certify, plan  # noqa: PLC0415 - needs the gateway's dependencies
-    from dragoman.certify.section import section, to_json  # noqa: PLC0415 - as above
+    from dragoman.certify.report import section, to_json  # noqa: PLC0415 - needs the gateway's dependencies
+    from dragoman.certify.run import certify, estimate_cost  # noqa: PLC0415 - as above
 
     settings, model = await _locate(options, name, settings, model, is_new=is_new)
     if not options.json:
-        show(tuple(_head(settings, model, plan(settings, is_quick=options.quick))))
+        show(tuple(_head(settings, model, estimate_cost(settings, is_quick=options.quick))))
     report = await certify(
         name,
         settings,
@@ -332,7 +333,7 @@ def _add_section(path: Path, name: str, text: str) -> None:
 # --- the screen -------------------------------------------------------------------------------------------------------
 
 
-def _head(settings: UpstreamSettings, model: str, cost: "Plan") -> Iterator[Line]:
+def _head(settings: UpstreamSettings, model: str, cost: "RunCost") -> Iterator[Line]:
     where = f"{mask_url(settings.base_url)}: {settings.kind}, model {model}"
     yield (Span(visible_line(where), "strong"),)
     yield (

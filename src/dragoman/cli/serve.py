@@ -44,7 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def _serve(options: Options) -> int:
     # These need the gateway's dependencies.
-    from dragoman.server.reload import Outcome, Source, takes_hangups  # noqa: PLC0415
+    from dragoman.server.reload import ReloadResult, Source, takes_hangups  # noqa: PLC0415
     from dragoman.server.run import passed_listener, serve  # noqa: PLC0415
 
     with ExitStack() as stack:
@@ -63,7 +63,7 @@ def _serve(options: Options) -> int:
             if settings.log.format != "json":  # in a JSON log, a program reads every line
                 show(start_message(settings, url))
 
-        def report(outcome: Outcome) -> None:
+        def report(outcome: ReloadResult) -> None:
             for record in records:
                 record.note(outcome.problems, outcome.notes)
 

@@ -99,8 +99,8 @@ def settings_from_values(values: Mapping[str, object], where: str = "mcp") -> Mc
     return check_settings(settings, where)
 
 
-def settings_from_short_form(text: str, where: str = "--mcp") -> McpServerSettings:
-    """Settings from one argument of a command line: `name=command arguments…`, or `name=http://…`.
+def settings_from_short_form(text: str) -> McpServerSettings:
+    """Settings from the argument of `--mcp`: `name=command arguments…`, or `name=http://…`.
 
     Raises:
         ConfigError: the text has another form.
@@ -109,17 +109,17 @@ def settings_from_short_form(text: str, where: str = "--mcp") -> McpServerSettin
     rest = rest.strip()
     if not equals or not rest:
         raise ConfigError(
-            f"{where}: expected {_SHORT_FORM}, got {'no address' if equals else 'no name'}"
+            f"--mcp: expected {_SHORT_FORM}, got {'no address' if equals else 'no name'}"
         )
     if rest.startswith(("http://", "https://")):
-        return check_settings(McpServerSettings(name=name.strip(), url=rest), where)
+        return check_settings(McpServerSettings(name=name.strip(), url=rest), "--mcp")
     try:
         command = tuple(shlex.split(rest))
     except ValueError as error:
         raise ConfigError(
-            f"{where}: the command of {name.strip()!r} cannot be read: {error}"
+            f"--mcp: the command of {name.strip()!r} cannot be read: {error}"
         ) from error
-    return check_settings(McpServerSettings(name=name.strip(), command=command), where)
+    return check_settings(McpServerSettings(name=name.strip(), command=command), "--mcp")
 
 
 def settings_from_file_text(

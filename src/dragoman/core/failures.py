@@ -129,7 +129,7 @@ def error_of_text(data: bytes, status: int | None, dialect: Dialect) -> ErrorInf
 
 
 def kind_of_status(status: int) -> ErrorKind:
-    """The kind of an error whose body does not state one. A status that is no error status gives `upstream`."""
+    """The kind of an error whose body does not state one. A status that is not an error status gives `upstream`."""
     known = _KIND_OF_STATUS.get(status)
     if known is not None:
         return known

@@ -13,7 +13,7 @@ Only calls begin NAMELESS: a call is announced with its name or not at all. The 
 - If a character is cut in half between two deltas, the first half is held until the second arrives. A half that stays
   alone becomes U+FFFD in a text. A call's input must not be altered: the call is incomplete and the answer fails (`fault`).
 - Emitted events are never retracted. If the whole contradicts the deltas, `PartEnded` has the whole and sets
-  `amended`. An input that differs only in its formatting is no contradiction.
+  `amended`. An input that differs only in its formatting is not a contradiction.
 - If the protocol closes a function call with an empty input, the input is `{}`.
 - `call_input.InputBuffer` handles providers that resend the whole input in each delta.
 - An input that begins with a quotation mark, for a tool whose schema wants an object, is held until its end: if it is a
@@ -449,8 +449,8 @@ class OpenReasoning(PartBase):
 class OpenCall(PartBase):
     """A call. `header` is its identity as far as it is known; change it only before `announce`.
 
-    ended: the input of a call that has ended, for comparison. early: input from the frame that announced the call; used if no other input comes. empty: the input to emit if the
-    protocol closes the call without any, `{}` for JSON. id_prefix: the prefix of a minted id if the wire sends no id.
+    ended: the input of a call that has ended, for comparison. early: input from the frame that announced the call; used if no other
+    input comes. empty: the input to emit if the protocol closes the call without any, `{}` for JSON.
     """
 
     __slots__ = (
@@ -469,7 +469,6 @@ class OpenCall(PartBase):
         "empty",
         "ended",
         "header",
-        "id_prefix",
         "is_complete",
     )
 
@@ -480,7 +479,6 @@ class OpenCall(PartBase):
         *,
         empty: str = "{}",
         choice: int = 0,
-        id_prefix: str = "call_",
     ) -> None:
         super().__init__(parts)
         self._state = _NAMELESS
@@ -500,7 +498,6 @@ class OpenCall(PartBase):
         self.empty = empty
         self.ended: EndedInput | None = None
         self.header = header
-        self.id_prefix = id_prefix
         self.is_complete = False
         self.is_plain = False
         self._buffer = InputBuffer(is_json=empty == "{}")
@@ -543,7 +540,7 @@ class OpenCall(PartBase):
         if not self.header.call_id:
             name = self.header.name
             self._parts.report("missing_id", f"expected an id for the call of {name!r}, got none")
-            self.header = replace(self.header, call_id=self._parts.mint(self.id_prefix))
+            self.header = replace(self.header, call_id=self._parts.mint("call_"))
         self.header = replace(self.header, input="", seals=(), status="in_progress")
         self.part = self._parts.start(self.header, self._choice)
         self._parts.events += [SealAdded(self.part, seal) for seal in self._seals]

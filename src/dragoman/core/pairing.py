@@ -410,7 +410,7 @@ def merge_turns(turns: Sequence[Turn]) -> tuple[tuple[Turn, ...], tuple[Repair, 
     """Merge each run of assistant turns and of tool turns into one turn, and move an assistant's calls to its end.
 
     Dialects of messages require the results directly after the calls, so text that follows a call moves before it
-    (rule `text_before_calls`). Merging itself is no repair.
+    (rule `text_before_calls`). Merging itself is not a repair.
     """
     merged: list[Turn] = []
     repairs: list[Repair] = []

@@ -43,7 +43,7 @@ class BreakpointForm:
         self._read = lru_cache(_OBJECTS)(self._read_object)
 
     def read(self, value: Raw | None) -> Breakpoint | None:
-        """Read a breakpoint; None if the value is no object."""
+        """Read a breakpoint; None if the value is not an object."""
         if value is None:
             return None
         source = bytes(value)

@@ -107,7 +107,7 @@ def fix_schema(
         fixed = _close(fixed, notes)
     out = schema if schema is not None and not notes else raw(fixed)
     if schema is None:
-        notes.clear()  # an empty schema for a tool without one is no change to report
+        notes.clear()  # an empty schema for a tool without one is not a change to report
     if strict:
         reason = _why_not_strict(fixed, rules)
         if reason:

@@ -196,6 +196,11 @@ _HIDDEN_NAMES = (
     r"|encrypted_function_args|redacted_thinking)"
 )
 _SECRET_NAME = re.compile(_HIDDEN_NAMES, re.IGNORECASE)
+# Headers end with the word, and vendors put their names before it. `x-ratelimit-remaining-tokens` and `idempotency-key` hold no secret.
+_SECRET_HEADER = re.compile(
+    r"(?:.*[-_])?(?:authorization|api[-_]?key|access[-_]?key|websocket-key|token|secret|password|cookie|signature)|chatgpt-account-id",
+    re.IGNORECASE,
+)
 _SECRET_MEMBER = re.compile(
     rf"""({_HIDDEN_NAMES}\\?["']?\s*[:=]\s*)"""
     r"""(\\?["'][^"'\\]*(?:\\.[^"'\\]*)*(?:["']|$)|(?!(?:bearer\s+)?<)(?:(?:bearer|basic|token)\s+)?[^\s,;&"'}\]]+)""",
@@ -251,6 +256,11 @@ def redact_json(value: object, name: str = "") -> object:
 def is_secret_name(name: str) -> bool:
     """Whether a member of this name has a secret value."""
     return _SECRET_NAME.fullmatch(name) is not None
+
+
+def is_secret_header(name: str) -> bool:
+    """Whether a header of this name has a secret value."""
+    return _SECRET_HEADER.fullmatch(name) is not None
 
 
 class Hidden(NamedTuple):

@@ -1,7 +1,7 @@
 """The form in which a client carries the summary of a conversation: one opaque string that contains the summary itself.
 
 A client may send it back after days, to another gateway, for another upstream, so nothing of it is stored here. The string is
-`dgmc1.` + a digest + `.` + base64url of JSON. The digest finds damage: truncated and altered strings. It is no signature, and does not
+`dgmc1.` + a digest + `.` + base64url of JSON. The digest finds damage: truncated and altered strings. It is not a signature, and does not
 find a forgery. It need not: a summary becomes a message of the user, and a client may write any such message itself. Nodes share no
 secret, so a signature would also tie a conversation to one of them.
 

@@ -680,7 +680,7 @@ def _is_content(event: Event) -> bool:
 
 
 def _is_unknown(events: Sequence[Event]) -> bool:
-    """Whether a frame has only events of an unknown kind: they are no part of the answer, and some client fails on them."""
+    """Whether a frame has only events of an unknown kind: they are not part of the answer, and some client fails on them."""
     return bool(events) and all(
         isinstance(event, Noticed) and event.kind == "unknown" for event in events
     )

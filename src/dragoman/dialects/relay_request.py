@@ -198,7 +198,7 @@ def _has_its_limit(request: Request, target: Target) -> bool:
 
 
 def _has_late_system(request: Request, dialect: str) -> bool:
-    """Whether there are system messages besides the first: in Messages that one is no message."""
+    """Whether there are system messages besides the first: in Messages that one is not a message."""
     later = request.turns[1:] if dialect == "chat" else request.turns
     return any(turn.role in ("system", "developer") and not turn.head for turn in later)
 

@@ -51,7 +51,7 @@ class SequenceFinder:
     """Finds the first place in a text where one of the sequences is complete: the automaton of Aho and Corasick.
 
     A state is the longest end of the text so far that is a beginning of a sequence; `depths` has its length. The work for
-    each character does not depend on the number of sequences. State 0 is no beginning of any.
+    each character does not depend on the number of sequences. State 0 is not a beginning of any.
     """
 
     def __init__(self, sequences: Iterable[str]) -> None:

@@ -319,7 +319,7 @@ class StreamDecoder:
         return Deltas(kind, part.part, texts, opening, lines)
 
     def _read_others(self, line: bytes, out: list[FrameStep | Deltas]) -> None:
-        """Decode a frame that is no plain delta, and any frames after it, which have other openings."""
+        """Decode a frame that is not a plain delta, and any frames after it, which have other openings."""
         pieces = line.split(_BLANK, _FEW)
         if len(pieces) <= _FEW:
             out += map(self._read_piece, pieces)
@@ -422,7 +422,7 @@ def check_frame(frame: Frame) -> None:
     """Check a frame by the rules of every dialect.
 
     Raises:
-        MalformedJson: the data is not UTF-8 or would take too long to parse; or the frame has no data and is no comment:
+        MalformedJson: the data is not UTF-8 or would take too long to parse; or the frame has no data and is not a comment:
             a damaged `data:` line.
     """
     if frame.data is None:

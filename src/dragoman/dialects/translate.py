@@ -238,7 +238,7 @@ class StreamTranslator:
 
     @property
     def is_over(self) -> bool:
-        """Whether the answer has ended: what the source still has is no part of it."""
+        """Whether the answer has ended: what the source still has is not a part of it."""
         return self._decoder.is_over or (self._stops is not None and self._stops.is_over)
 
     @property

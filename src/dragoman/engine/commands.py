@@ -34,7 +34,7 @@ from dragoman.engine.programs import (
 
 # The kernel accepts no longer command. A longer text is not examined.
 MAX_COMMAND = 131_072
-# Nobody writes so many levels of quotes and substitutions by hand.
+# People do not write so many levels of quotes and substitutions by hand.
 MAX_NESTED = 12
 # Nested scripts are parsed again; a command that needs this much work is suspicious.
 MAX_WORK = 8 * MAX_COMMAND

@@ -518,7 +518,7 @@ def failed_stream(dialect: Dialect, error: ErrorInfo, context: EncodeContext) ->
 
 
 def _comment() -> bytes:
-    """A keep-alive before the upstream's first byte: a comment is no event in any dialect."""
+    """A keep-alive before the upstream's first byte: a comment is not an event in any dialect."""
     return encode_comment("keep-alive")
 
 

@@ -459,7 +459,7 @@ class InlineStage:
 
 
 class SummaryStage:
-    """Replaces the parts of an answer by one compaction. An answer that is no summary becomes a failure.
+    """Replaces the parts of an answer by one compaction. An answer that is not a summary becomes a failure.
 
     make: makes the compaction of the text; None: the answer must contain the upstream's own compaction. pack: changes that one.
     """

@@ -6,7 +6,7 @@ from typing import Protocol, TypeVar
 
 from dragoman.errors import FrameTooLarge, GatewayError
 from dragoman.offload import offload
-from dragoman.sse import MAX_FRAME_BYTES
+from dragoman.sse import MAX_FRAME_BYTES, begins_stream
 from dragoman.upstream.base import UpstreamReply
 
 T = TypeVar("T")
@@ -127,4 +127,4 @@ def is_stream(content_type: str, first: bytes) -> bool:
     if content_type.startswith("text/event-stream"):
         # Some servers send a JSON error under the content type of the stream that was asked for.
         return not first[:64].lstrip().startswith(b"{")
-    return first[:64].lstrip().startswith((b"data:", b"event:", b":", b"id:", b"retry:"))
+    return begins_stream(first)

@@ -11,11 +11,10 @@ from msgspec import Struct, field
 
 from dragoman.model.outcome import Loss, Problem, Repair
 from dragoman.model.parts import Dialect
+from dragoman.sse import begins_stream
 
 HeaderPairs = tuple[tuple[str, str], ...]
 """Names in lower case, in their order."""
-
-_STREAM_STARTS = (b"data:", b"event:", b":", b"id:", b"retry:")
 
 
 class TimedBytes(Struct, frozen=True, gc=False):
@@ -41,7 +40,7 @@ class RecordedAnswer(Struct, frozen=True, kw_only=True):
     def is_stream(self) -> bool:
         """Whether the answer is a stream: by its first bytes, as some servers do not declare it."""
         first = next((piece.data for piece in self.pieces if piece.data.strip()), b"")
-        return first[:64].lstrip().startswith(_STREAM_STARTS)
+        return begins_stream(first)
 
 
 class RecordedAttempt(Struct, frozen=True, kw_only=True):

@@ -1,6 +1,6 @@
 """Receipts: for each call of an exchange, what came in and what went out, by hashes. Pure.
 
-A receipt contains no arguments or texts. `verify` makes the receipt of a recording and compares the two: whoever has both can see
+A receipt contains no arguments or texts. `verify` makes the receipt of a recording and compares the two: anyone who has both can see
 that nothing was changed in between. A receipt is not signed; it does not prove who made it.
 """
 

@@ -19,6 +19,7 @@ from dragoman.core.secrets import (
     Secrets,
     find_hidden,
     hide_found,
+    is_secret_header,
     is_secret_name,
     redact,
 )
@@ -32,11 +33,11 @@ from dragoman.inspection.exchange import (
 from dragoman.inspection.wire_reading import (
     JSON_STRING,
     PlacedEvent,
+    TextEvent,
     WireReading,
     json_text,
     read_answer,
 )
-from dragoman.model.events import InputDelta, OutputDelta, ReasoningDelta, TextDelta
 from dragoman.model.parts import Dialect
 
 # One character of a JSON string, as it is spelled.
@@ -99,7 +100,7 @@ def redact_answer(
 
 def _redact_headers(headers: HeaderPairs, secrets: Secrets) -> HeaderPairs:
     return tuple(
-        (name, HIDDEN if is_secret_name(name) else redact(secrets.hide(value)))
+        (name, HIDDEN if is_secret_header(name) else redact(secrets.hide(value)))
         for name, value in headers
     )
 
@@ -145,7 +146,7 @@ def _hide_parts(wire: WireReading, secrets: Secrets) -> dict[int, bytes]:
     parts: dict[tuple[str, int], list[PlacedEvent]] = defaultdict(list)
     for placed in wire.events:
         event = placed.event
-        if isinstance(event, (TextDelta, ReasoningDelta, InputDelta, OutputDelta)):
+        if isinstance(event, TextEvent):
             parts[type(event).__name__, event.part].append(placed)
     edits: dict[int, list[_Edit]] = defaultdict(list)
     for deltas in parts.values():

@@ -120,10 +120,9 @@ def _cells(character: str) -> int:
     return 2 if east_asian_width(character) in "WF" else 1
 
 
-def pad(text: str, width: int, *, right: bool = False) -> str:
-    """The text padded with spaces to `width` cells. right: align it to the right."""
-    space = " " * (width - cells(text))
-    return space + text if right else text + space
+def pad(text: str, width: int) -> str:
+    """The text padded with spaces to `width` cells."""
+    return text + " " * (width - cells(text))
 
 
 def cut_to(text: str, width: int) -> str:

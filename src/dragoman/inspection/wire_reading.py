@@ -35,7 +35,8 @@ JSON_STRING = re.compile(r'"([^"\\]*(?:\\.[^"\\]*)*)"(\s*:)?', re.DOTALL)
 # A body may have thousands of calls whose input cannot be found; each search reads the rest of the body.
 _MAX_MISSES = 8
 
-Text = TextDelta | ReasoningDelta | InputDelta | OutputDelta
+TextEvent = TextDelta | ReasoningDelta | InputDelta | OutputDelta
+"""An event that adds text to its part."""
 
 
 class TimedFrame(Struct, frozen=True):
@@ -65,7 +66,7 @@ class PlacedEvent(Struct, frozen=True):
     @property
     def text(self) -> str:
         """The text that the event adds to its part."""
-        return self.event.text if isinstance(self.event, Text) else ""
+        return self.event.text if isinstance(self.event, TextEvent) else ""
 
 
 class EndedCall(Struct, frozen=True):
@@ -140,14 +141,14 @@ def _timed_steps(answer: RecordedAnswer, dialect: Dialect) -> Iterator[tuple[flo
 
 def _place(events: tuple[Event, ...], frame: TimedFrame | None, at: float) -> Iterator[PlacedEvent]:
     number = None if frame is None else frame.number
-    texts = [event for event in events if isinstance(event, Text) and event.text]
+    texts = [event for event in events if isinstance(event, TextEvent) and event.text]
     if frame is None or not texts:
         for event in events:
             yield PlacedEvent(event, number, at)
         return
     places = _Places(frame.text, is_single=len(texts) == 1)
     for event in events:
-        if isinstance(event, Text) and event.text:
+        if isinstance(event, TextEvent) and event.text:
             start, end = places.find(event.text)
             yield PlacedEvent(event, number, at, start, end)
         else:

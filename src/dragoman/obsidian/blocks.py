@@ -57,7 +57,7 @@ def extract_use_tool_blocks(
         [('webSearch', '{"query":"Oslo"}')]
 
     Raises:
-        ConfigError: `text` is not a string, or `tools` is no list of tools.
+        ConfigError: `text` is not a string, or `tools` is not a list of tools.
     """
     return scan_text(text, tools, formats=_FORMAT).calls
 

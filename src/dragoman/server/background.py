@@ -6,7 +6,7 @@
                 └──► stream: followed                   keeper ──► store
 
 The exchange that has the client reads the request, and has a second exchange serve it over a `BackgroundConnection`. What
-that one writes goes to its keeper and to nobody else: whoever wants it reads the store, or follows the keeper.
+the second one writes goes only to its keeper. A client that wants it reads the store, or follows the keeper.
 """
 
 import asyncio

@@ -59,7 +59,7 @@ async def count_tokens(
     """How many tokens a Messages or Responses request has.
 
     Raises:
-        RequestRefused: the request is malformed, or no route takes its model, or nobody knows what it continues.
+        RequestRefused: the request is malformed, or no route takes its model, or it continues something unknown.
     """
     request = await offload(len(body), _decode, dialect, body, gateway.settings.server)
     named = gateway.identify(headers).named
@@ -140,7 +140,7 @@ async def _complete(
             lambda draft: Keeper(gateway.store, draft, _ignore),
             only_reads=True,
         )
-        # Nothing is stored, so nobody asks for a keeper.
+        # Nothing is stored, so there is no keeper.
         unstored = structs.replace(request, store=False)
         found = await find_continuation(gateway.store, dialect, unstored, caller)
         if not knows_previous(found, request, target) and found.request is not None:

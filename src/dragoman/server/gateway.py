@@ -95,7 +95,7 @@ class Gateway:
         self.wall_clock = time.time
         self.is_stopping = False
         self._is_empty = asyncio.Event()
-        self._pages = 0  # requests that are no exchanges and use this gateway
+        self._pages = 0  # requests that are not exchanges and use this gateway
         self.is_replaced = False
         self._is_unused = asyncio.Event()
         self._is_cut_short = False
@@ -278,7 +278,7 @@ class Gateway:
 
     @contextmanager
     def serving_page(self) -> Generator[None]:
-        """While a request is served that is no exchange."""
+        """Counts a request that is not an exchange, while it is served."""
         self._pages += 1
         try:
             yield
@@ -400,7 +400,7 @@ class Gateway:
     def profile(self, headers: Mapping[bytes, bytes]) -> Profile:
         """The profile of the Responses door: the request's header wins over the configuration.
 
-        Without a store nobody could submit outputs, so nobody is asked for them.
+        Without a store a client could not submit outputs, so the profile that asks for them is not used.
         """
         if not self.is_storing:
             return "default"

@@ -1,4 +1,4 @@
-"""The inspector: decides which exchanges are captured, keeps them in memory (the ring), and informs its readers.
+"""The inspector: decides which exchanges are captured, keeps them in memory (the ring), informs its readers, and records on disk.
 
 Each gateway has one. The ring is limited in bytes: the oldest exchanges are dropped first, even live ones. Reports and receipts are
 derived in a thread (`offload`), when somebody asks for them or when the exchange has ended.
@@ -6,24 +6,29 @@ derived in a thread (`offload`), when somebody asks for them or when the exchang
 
 import asyncio
 import logging
+import queue
+import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple, ParamSpec, TypeVar
 
 from msgspec import structs
 
 from dragoman._json import dumps
-from dragoman.config.settings import Settings
+from dragoman.config.settings import InspectSettings, Settings
 from dragoman.core.secrets import Secrets
 from dragoman.inspection.call_rows import call_rows
 from dragoman.inspection.conversations import ConversationMarks, marks_of
 from dragoman.inspection.exchange import RecordedExchange
+from dragoman.inspection.exchange_files import to_files
 from dragoman.inspection.exchange_form import ExchangeReport, RequestSummary
 from dragoman.inspection.exchange_report import report_exchange, summarize, to_json
 from dragoman.inspection.receipt import Receipt, receipt_of, receipt_words
 from dragoman.inspection.redaction import redact_exchange, redact_facts
 from dragoman.offload import LARGE, offload
+from dragoman.recordings import recording_name, used_bytes, write_recording
 from dragoman.server.doors import Door
 from dragoman.server.http.connection import ClientConnection, Headers
 from dragoman.server.inspector_page import ExportedPage, export_page, without_contents
@@ -34,7 +39,6 @@ from dragoman.server.observe.capture import (
     facts_of,
 )
 from dragoman.server.observe.record import RequestRecord
-from dragoman.server.observe.recorder import Recorder
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +48,7 @@ T = TypeVar("T")
 # Rows of requests that were not captured: a row has half a kilobyte, and a page shows some dozens.
 _MAX_UNCAPTURED = 1000
 # Events that wait for one reader of `/v1/inspect/events`. A reader that is further behind reads the list again.
-_MAX_WAITING = 256
+_MAX_UNREAD = 256
 MAX_FOLLOWERS = 32
 """Readers of `/v1/inspect/events` at a time: a page has one."""
 # How many later requests of a conversation are searched for results: a result comes with the next request, or after a retry.
@@ -62,7 +66,7 @@ class Follower:
     """One reader of the events."""
 
     def __init__(self) -> None:
-        self.queue: asyncio.Queue[tuple[str, object] | None] = asyncio.Queue(_MAX_WAITING)
+        self.queue: asyncio.Queue[tuple[str, object] | None] = asyncio.Queue(_MAX_UNREAD)
         self.missed = 0
 
     def send(self, name: str, data: object) -> None:
@@ -409,7 +413,7 @@ class Inspector:
         if self._tasks:
             await asyncio.wait(tuple(self._tasks))
         if self._recorder is not None:
-            self._recorder.close()
+            await asyncio.to_thread(self._recorder.close)
 
     def stop(self) -> None:
         for follower in self._followers:
@@ -445,3 +449,94 @@ def _report(
 def _export(report: ExchangeReport, *, has_contents: bool) -> bytes:
     shown = report if has_contents else without_contents(report)
     return export_page(ExportedPage(f"{shown.summary.model} {shown.summary.id}", (shown,)))
+
+
+# --- recordings ------------------------------------------------------------------------------------------------------
+
+# Exchanges in the thread's queue; each may take `inspect.max_exchange_bytes`.
+_MAX_UNWRITTEN = 32
+# After this many recordings their bytes are counted again: other workers write into the same folder.
+_RECOUNT = 64
+# How long a stopping gateway waits for the last recordings.
+_LAST_SECONDS = 10.0
+
+
+class Recorder:
+    """Records exchanges on disk (`serve --record DIR`): one folder for each, without secrets.
+
+    A thread takes the secrets out and writes. It starts with the first exchange and ends with `close`. If it falls behind, exchanges
+    are left out; if the disk is full, or the recordings have reached their limit, recording stops. Both are logged. No request waits
+    or fails because of a recording.
+    """
+
+    def __init__(self, settings: InspectSettings) -> None:
+        self._root = Path(settings.record or "")
+        self._max_bytes = settings.record_max_bytes
+        self._waiting: queue.Queue[tuple[RecordedExchange, Secrets] | None] = queue.Queue(
+            _MAX_UNWRITTEN
+        )
+        self._thread: threading.Thread | None = None
+        self._written = 0
+        self._used = 0  # bytes of all recordings
+        self._is_full = False
+        self._left_out = 0
+
+    def take(self, exchange: RecordedExchange, secrets: Secrets) -> None:
+        """Queue an exchange for the thread."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="dragoman-record", daemon=True)
+            self._thread.start()
+        try:
+            self._waiting.put_nowait((exchange, secrets))
+        except queue.Full:
+            self.leave_out()
+
+    def leave_out(self) -> None:
+        """Note that an exchange is not recorded. The first is logged."""
+        self._left_out += 1
+        if self._left_out == 1:
+            logger.warning(
+                "exchanges come faster than they can be recorded, or are larger than inspect.max_bytes allows; "
+                "some are left out"
+            )
+
+    def close(self) -> None:
+        """Write what is queued, within a time limit."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        try:
+            self._waiting.put(None, timeout=_LAST_SECONDS)
+        except queue.Full:
+            return
+        thread.join(_LAST_SECONDS)
+
+    def _run(self) -> None:
+        while (taken := self._waiting.get()) is not None:
+            exchange, secrets = taken
+            if self._is_full:
+                continue
+            try:
+                self._write(exchange, secrets)
+            except OSError as error:
+                self._is_full = True
+                logger.warning("recording stops: %s: %s", self._root, error.strerror or error)
+            except Exception:
+                logger.exception("request %s could not be recorded", exchange.id)
+
+    def _write(self, exchange: RecordedExchange, secrets: Secrets) -> None:
+        files = to_files(redact_exchange(exchange, secrets))
+        size = sum(map(len, files.values()))
+        self._written += 1
+        if self._written % _RECOUNT == 1:
+            self._used = used_bytes(self._root)
+        used = self._used
+        if used + size > self._max_bytes:
+            self._is_full = True
+            logger.warning(
+                "recording stops: %s has %d of %d bytes (inspect.record_max_bytes)",
+                *(self._root, used, self._max_bytes),
+            )
+            return
+        write_recording(self._root, recording_name(exchange), files)
+        self._used = used + size

@@ -245,7 +245,7 @@ class NamedKeys:
     async def _store_all(self, key: NamedKey) -> None:
         try:
             while (taken := key.take()) is not None:
-                if not await self._try_to_report(key, taken):
+                if not await self._report(key, taken):
                     key.give_back(taken)
                     return
         finally:
@@ -261,10 +261,8 @@ class NamedKeys:
             "count_key", lambda store: store.count_key(key.name, change, asked)
         )
 
-    async def _report(self, key: NamedKey, change: KeyChange) -> None:
-        await self._try_to_report(key, change)
-
-    async def _try_to_report(self, key: NamedKey, change: KeyChange) -> bool:
+    async def _report(self, key: NamedKey, change: KeyChange) -> bool:
+        """Report to the store what has changed. Returns whether the store has it."""
         try:
             await self._count(key, change)
         except StoreError:  # `call` has reported it

@@ -41,14 +41,14 @@ FIXED = (*LISTENING, "workers")
 Request = Literal["stop", "reload", "restart"]
 
 
-class Outcome(Struct, frozen=True):
+class ReloadResult(Struct, frozen=True):
     """What came of a reload or a restart. problems: why nothing changed. notes: what did not change, and why."""
 
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
 
-Report = Callable[[Outcome], None]
+Report = Callable[[ReloadResult], None]
 
 
 class Source(Struct, frozen=True):
@@ -76,9 +76,9 @@ class Source(Struct, frozen=True):
         return settings, tuple(notes)
 
 
-def fixed_settings(server: ServerSettings, names: tuple[str, ...] = FIXED) -> dict[str, object]:
-    """The values of these settings, for `Source.load`."""
-    return {name: getattr(server, name) for name in names}
+def fixed_settings(server: ServerSettings) -> dict[str, object]:
+    """The values of the settings that a reload cannot change, for `Source.load`."""
+    return {name: getattr(server, name) for name in FIXED}
 
 
 class Signals:
@@ -161,12 +161,12 @@ class SignalledChanges:
         elif request == "restart":
             problem = "expected several workers (server.workers) that can be replaced one by one; this gateway is one process"
             logger.error("not restarted: %s", problem)
-            self._report(Outcome((problem,)))
+            self._report(ReloadResult((problem,)))
         return None
 
     async def _reload(self, server: "Server") -> None:
         outcome = await read_settings(self._source, fixed_settings(server.settings.server))
-        if not isinstance(outcome, Outcome):
+        if not isinstance(outcome, ReloadResult):
             settings, notes = outcome
             outcome = await apply_settings(server, settings, notes)
         self._report(outcome)
@@ -174,7 +174,7 @@ class SignalledChanges:
 
 async def read_settings(
     source: Source, fixed: Mapping[str, object]
-) -> tuple[Settings, tuple[str, ...]] | Outcome:
+) -> tuple[Settings, tuple[str, ...]] | ReloadResult:
     """The settings as they are now, with the notes of `Source.load`; or the outcome, if they have problems, which are logged."""
     try:
         return await asyncio.to_thread(source.load, fixed)
@@ -182,7 +182,9 @@ async def read_settings(
         return _refused(error)
 
 
-async def apply_settings(server: "Server", settings: Settings, notes: tuple[str, ...]) -> Outcome:
+async def apply_settings(
+    server: "Server", settings: Settings, notes: tuple[str, ...]
+) -> ReloadResult:
     """Have a server work by other settings."""
     try:
         await server.change(settings)
@@ -190,14 +192,14 @@ async def apply_settings(server: "Server", settings: Settings, notes: tuple[str,
         return _refused(error)
     except Exception as error:
         logger.exception("the configuration could not be applied; the settings stay as they were")
-        return Outcome((f"the settings could not be applied: {error}",))
+        return ReloadResult((f"the settings could not be applied: {error}",))
     for note in notes:
         logger.warning("%s", note)
-    return Outcome((), notes)
+    return ReloadResult((), notes)
 
 
-def _refused(error: ConfigError) -> Outcome:
+def _refused(error: ConfigError) -> ReloadResult:
     problems = tuple(error.message.split("\n"))
     for problem in problems:
         logger.error("the settings stay as they were: %s", problem)
-    return Outcome(problems)
+    return ReloadResult(problems)

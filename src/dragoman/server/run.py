@@ -45,7 +45,7 @@ _FIRST_PASSED = 3
 _PASSED_VARIABLES = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")
 
 
-class Changes(Protocol):
+class ServerChanges(Protocol):
     """Who asks a server to change while it runs. The server asks for work ten times a second, one piece at a time."""
 
     def take(self, server: "Server") -> Coroutine[object, object, None] | None: ...
@@ -54,7 +54,9 @@ class Changes(Protocol):
 class Server(uvicorn.Server):
     """uvicorn's server; its shutdown waits for the gateway's grace period before connections are cut."""
 
-    def __init__(self, config: uvicorn.Config, app: App, changes: Changes | None = None) -> None:
+    def __init__(
+        self, config: uvicorn.Config, app: App, changes: ServerChanges | None = None
+    ) -> None:
         super().__init__(config)
         self._app = app
         self._changes = changes
@@ -155,7 +157,7 @@ class Server(uvicorn.Server):
         await super()._wait_tasks_to_complete()
 
 
-def make_server(app: App, settings: Settings, changes: Changes | None = None) -> Server:
+def make_server(app: App, settings: Settings, changes: ServerChanges | None = None) -> Server:
     """A server for an application, not yet started."""
     server = settings.server
     config = uvicorn.Config(
@@ -244,7 +246,7 @@ def _warn(settings: Settings) -> None:
 
 
 def _prepare(
-    settings: Settings, log: TextIO | None = None, changes: Changes | None = None
+    settings: Settings, log: TextIO | None = None, changes: ServerChanges | None = None
 ) -> Server:
     """A server, and a process that is ready for it. `log`: standard error by default."""
     configure_logging(settings.log, log, secrets_of(settings, os.environ))

@@ -5,7 +5,7 @@ the address and no secret. Records of processes that are gone are ignored. The p
 be another process's by the time that somebody wants to send it a signal. Beside it, `PID.outcome` has what came of its last reload.
 
 Questions use plain sockets: no proxy of the environment is asked for an address of this machine. Each has a time limit for
-the whole exchange, so that a server that sends a byte a second holds nobody up.
+the whole exchange, so that a server that sends a byte a second delays nobody.
 """
 
 import http.client
@@ -125,7 +125,7 @@ def _fields(body: bytes) -> dict[str, object]:
 
 
 class LastOutcome(Struct, frozen=True):
-    """How often a gateway was asked to change, and what came of the last time (`reload.Outcome`)."""
+    """How often a gateway was asked to change, and what came of the last time (`reload.ReloadResult`)."""
 
     count: int = 0
     problems: tuple[str, ...] = ()
@@ -185,7 +185,7 @@ class GatewayRecord:
 def recorded(
     url: str, environ: Mapping[str, str], *, is_reloadable: bool = False
 ) -> Generator[GatewayRecord]:
-    """Keep a record of a gateway in this process. A record that cannot be written is no reason not to serve."""
+    """Keep a record of a gateway in this process. The gateway serves even if the record cannot be written."""
     file = None
     with ExitStack() as stack:
         with suppress(OSError, RuntimeError):  # RuntimeError: no home directory

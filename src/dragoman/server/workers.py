@@ -27,7 +27,7 @@ from dragoman.errors import ConfigError
 from dragoman.server.observe.metrics import forget_worker
 from dragoman.server.reload import (
     LISTENING,
-    Outcome,
+    ReloadResult,
     Report,
     Signals,
     Source,
@@ -195,20 +195,20 @@ class Supervisor:
     def _answer(self, worker: _Worker, *kinds: str) -> Message:
         return worker.answer(kinds=(*kinds, "problems"), is_stopped=lambda: self._is_stopped)
 
-    def _reload(self) -> Outcome:
+    def _reload(self) -> ReloadResult:
         """Have one worker read the settings, then all apply them; if one cannot, none does."""
         reader = self._workers[0]
         reader.send("read", self._fixed)
         kind, *rest = self._answer(reader, "settings")
         if kind == "problems":
-            return Outcome(_texts(rest[0]))
+            return ReloadResult(_texts(rest[0]))
         held, notes = cast("tuple[bytes, tuple[str, ...]]", tuple(rest))
         problems = self._apply(held, self._workers)
         if not problems:
             self._held = held
-            return Outcome((), notes)
+            return ReloadResult((), notes)
         self._apply(self._held, self._workers)
-        return Outcome(problems)
+        return ReloadResult(problems)
 
     def _apply(self, held: bytes, workers: Sequence[_Worker]) -> tuple[str, ...]:
         """Returns the problems of the workers that could not apply these settings."""
@@ -220,7 +220,7 @@ class Supervisor:
         ]
         return tuple(dict.fromkeys(problems))
 
-    def _restart(self) -> Outcome:
+    def _restart(self) -> ReloadResult:
         """Start new workers, which read the settings, and let the old ones go when the new ones serve.
 
         The new ones run the code that is installed now. If one of them cannot serve, all of them go, and nothing has changed.
@@ -240,11 +240,11 @@ class Supervisor:
                 self._workers = new
                 for worker in self._leaving:
                     worker.process.terminate()
-                return Outcome()
+                return ReloadResult()
         for worker in new:
             worker.process.terminate()
         self._leaving += new
-        return Outcome(_texts(rest[0]))
+        return ReloadResult(_texts(rest[0]))
 
 
 def _texts(value: object) -> tuple[str, ...]:
@@ -278,7 +278,7 @@ class WorkerChanges:
 
     async def _read(self, fixed: Mapping[str, object]) -> None:
         outcome = await read_settings(self._source, fixed)
-        if isinstance(outcome, Outcome):
+        if isinstance(outcome, ReloadResult):
             self.send("problems", outcome.problems)
         else:
             settings, notes = outcome

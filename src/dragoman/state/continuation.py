@@ -358,7 +358,7 @@ async def _continue_response(
 
 
 def check_background(managed: ManagedStore, request: Request) -> None:
-    """Raises RequestRefused: a background response would not be stored, so nobody could ask for it."""
+    """Raises RequestRefused: a background response would not be stored, so no client could read it."""
     if managed.is_on and _is_kept(managed, request):
         return
     if not managed.is_on:

@@ -91,7 +91,7 @@ class ManagedStore:
         self._on_sweep = on_sweep
         self._store: Store | None = None
         self._opening: asyncio.Task[Store] | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[object]] = set()
         self._maintenance: list[asyncio.Task[None]] = []
         self.is_closed = False
 
@@ -158,7 +158,7 @@ class ManagedStore:
                 pass  # `call` has reported it
         return self.problem
 
-    def spawn(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
+    def spawn(self, work: Coroutine[object, object, T]) -> asyncio.Task[T]:
         """Start a task that no caller waits for; `close` waits for it."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)

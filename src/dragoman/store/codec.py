@@ -57,7 +57,7 @@ def reader(kind: type[T], *, remembers: object = None) -> Callable[[bytes], T]:
     `remembers`: a type inside `kind` whose values are long and often repeat; they are cached.
 
     The function raises:
-        StoreDamaged: the JSON is no value of `kind`.
+        StoreDamaged: the JSON is not a value of `kind`.
     """
     known: dict[object, Reader[object]] = {}
     if remembers is not None:

@@ -17,12 +17,12 @@ from dragoman.model.request import Namespace, Request, Tool, Turn
 
 T = TypeVar("T")
 
-_TELLING = (
+_CREDENTIALS = (
     r"(?:proxy[-_])?authorization(?:[-_]token)?|headers|cookies?|api[-_]?key|x-api-key|passwords?|secrets?|credentials?"
     r"|(?:access|refresh|id|auth|bearer|session|api)[-_]?token|token|client[-_]?secret|private[-_]?key"
 )
-_NAME = re.compile(_TELLING, re.IGNORECASE)
-_MEMBER = re.compile(rf'"(?:{_TELLING})"\s*:'.encode("ascii"), re.IGNORECASE)
+_NAME = re.compile(_CREDENTIALS, re.IGNORECASE)
+_MEMBER = re.compile(rf'"(?:{_CREDENTIALS})"\s*:'.encode("ascii"), re.IGNORECASE)
 
 
 def remove_credentials(request: Request) -> Request:

@@ -1,11 +1,11 @@
 """How much a named key has used, and the rules of its limits. Pure: the time is an argument.
 
     windows    the minute, the day and the month of UTC that the time is in; each has counts of its own
-    running    the requests that run, each until its lease lapses if nobody renews it
+    running    the requests that run, each until its lease ends, if it is not renewed
 
 A window is known by its start, so a clock that goes back, or that differs from another node's, counts in the window that it
 reads and never empties another: no window gets more than its limit. An engine stores the state of a key as one value, and
-changes it by one of these functions while nobody else can (`engine.StoreEngine.change_key`).
+changes it by one of these functions, one caller at a time (`engine.StoreEngine.change_key`).
 
 What an answer used is known at its end. So a limit of tokens or cost is checked against the answers that have ended: it is
 exceeded by at most what the requests use that ran when it was reached. Limits of requests and of `max_streams` are exact.
@@ -166,7 +166,7 @@ def changed(
     """The stored state of a key after a change, and what the change returned. None: nothing is stored yet.
 
     Raises:
-        StoreDamaged: the data is no state of a key.
+        StoreDamaged: the data is not a state of a key.
     """
     state = read_state(data)
     result = change(state)

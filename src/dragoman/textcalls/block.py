@@ -141,7 +141,7 @@ class Block(Cursor):
         """Read the calls of the block, each with `read_call(its opener, where its markup begins)`.
 
         between: literals without meaning that may surround the calls. is_opened: the block's opener began the first call.
-        many: several calls may follow each other; text that is no call ends them.
+        many: several calls may follow each other; text that is not a call ends them.
         """
         is_first = True
         while True:

@@ -61,7 +61,7 @@ class _Reading:
         """Read as far as the text goes; return whether the block is over.
 
         Raises:
-            Malformed: the text is no block of this pattern.
+            Malformed: the text is not a block of this pattern.
         """
         return next(self.steps, self) is self
 

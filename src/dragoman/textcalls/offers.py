@@ -1,7 +1,7 @@
 """The tools that a client offers, as a scanner needs them: their names, and the types of their parameters.
 
 Accepts tools in any dialect's shape: the model's `Tool`, Chat's `{"type": "function", "function": {…}}`, Responses' flat
-function, Anthropic's `input_schema`, MCP's `inputSchema`, or only a name. Skips values that are no tool.
+function, Anthropic's `input_schema`, MCP's `inputSchema`, or only a name. Skips values that are not tools.
 """
 
 from collections.abc import Iterable, Mapping

@@ -311,19 +311,15 @@ def choose_patterns(
 
 
 @lru_cache(maxsize=256)
-def _sentinels(
-    registry: PatternRegistry, _changes: int, names: tuple[str, ...], model: str | None
-) -> tuple[TextPattern, ...]:
-    chosen = patterns_for(names, model, registry, leaks=True).patterns
+def _sentinels(_changes: int, names: tuple[str, ...], model: str | None) -> tuple[TextPattern, ...]:
+    chosen = patterns_for(names, model, leaks=True).patterns
     return tuple(pattern for pattern in chosen if pattern.is_sentinel)
 
 
-def sentinels_for(
-    formats: str | Iterable[str], model: str | None, registry: PatternRegistry = PATTERNS
-) -> tuple[TextPattern, ...]:
+def sentinels_for(formats: str | Iterable[str], model: str | None) -> tuple[TextPattern, ...]:
     """Return the patterns for a model's answers that have a sentinel, with the stray words of leaked calls."""
     names = (formats,) if isinstance(formats, str) else tuple(formats)
-    return _sentinels(registry, registry.changes, names, model)
+    return _sentinels(PATTERNS.changes, names, model)
 
 
 class ChosenPatterns(Struct, frozen=True, gc=False):

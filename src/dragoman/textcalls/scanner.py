@@ -69,7 +69,7 @@ def scan_text(
     finish: why the text ended; a truncated text has no call at its end.
 
     Raises:
-        ConfigError: `formats` has an unknown name, `text` is not a string, or `tools` is no list of tools.
+        ConfigError: `formats` has an unknown name, `text` is not a string, or `tools` is not a list of tools.
     """
     _check_text(text)
     offers = _offers(tools)
@@ -292,7 +292,7 @@ class TextScanner:
     seed: makes the ids of the calls differ from those of other scanners.
 
     Raises:
-        ConfigError: `formats` or `stream` has an unknown name, or `tools` is no list of tools.
+        ConfigError: `formats` or `stream` has an unknown name, or `tools` is not a list of tools.
     """
 
     def __init__(

@@ -110,7 +110,7 @@ class Surroundings:
         return is_first_blank or any(not line.strip() for line in others[:-1])
 
     def quote_opener(self) -> None:
-        """Note that an opener comes here, which is no call: if inline code begins with it, the code may have several lines."""
+        """Note that an opener comes here, which is not a call: if inline code begins with it, the code may have several lines."""
         if self._inline and self._is_after_run:
             self._is_block_quoted = True
 

@@ -35,10 +35,6 @@ class TailPolicy(Struct, frozen=True, kw_only=True, cache_hash=True):
     dedup: bool = False
 
 
-KEEP_ALL = TailPolicy(stop="never", suppress_tail=False)
-"""Withhold nothing."""
-
-
 class Tail:
     """The policy applied to one choice. passed, withheld: numbers of calls."""
 

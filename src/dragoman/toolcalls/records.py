@@ -273,7 +273,7 @@ class CallRecords:
         return entry
 
     def add_nameless(self, channel: int, call: Call) -> None:
-        """Add a call whose name never came, so that it keeps its id and its place. It is no change that a client could use."""
+        """Add a call whose name never came, so that it keeps its id and its place. It is not a change that a client could use."""
         if not call.call_id or any(
             not each.call.name for each in self._by_id.get(call.call_id, ())
         ):

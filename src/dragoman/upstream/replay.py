@@ -91,7 +91,9 @@ class ReplayUpstream:
             played = self._in_order()
         else:
             size = len(request.body) * min(len(self._played), _MAX_COMPARED)
-            played = await offload(size, self._find, request)
+            same = await offload(size, self._find, request)
+            # Only the event loop changes the list: two threads could take the same recording.
+            played = same.pop() if len(same) > 1 else same[0]
         if not played.answer.is_whole:
             raise UpstreamError(f"the recording {played.name} is cut: its capture had no more room")
         return ReplayReply(played, is_paced=self._settings.speed == "recorded")
@@ -112,13 +114,13 @@ class ReplayUpstream:
         self._next += 1
         return self._played[self._next - 1]
 
-    def _find(self, request: UpstreamRequest) -> Played:
-        """The recording of this request. If there are several, they are played in their order, and then the last one is repeated."""
+    def _find(self, request: UpstreamRequest) -> list[Played]:
+        """The recordings of this request. They are played in their order, and then the last one is repeated."""
         # Secrets were taken out of the recordings.
         body = redact_source(request.body)
         same = self._by_request.get((request.dialect, self._key(body)))
         if same:
-            return same.pop() if len(same) > 1 else same[0]
+            return same
         raise self._describe(request.dialect, self._without_ignored(body))
 
     def _key(self, body: bytes) -> bytes:

@@ -12,8 +12,8 @@ import pytest
 from msgspec import structs
 
 from certified_model import CertifiedModel, hermes, payloads
-from dragoman.certify.run import CertifyReport, certify, value_of
-from dragoman.certify.section import section
+from dragoman.certify.report import CertifyReport, section, value_of
+from dragoman.certify.run import certify
 from dragoman.config.read import load_settings
 from dragoman.config.settings import UpstreamSettings
 from dragoman.testing import ReceivedRequest, ScriptedReply, ScriptedUpstream, json_reply

@@ -289,9 +289,9 @@ def test_whole_input_that_came_before_the_name_counts_with_it() -> None:
 
 def test_call_without_an_id_gets_one() -> None:
     parts = parts_of()
-    call = OpenCall(parts, Call(call_id="", name="f"), id_prefix="toolu_")
+    call = OpenCall(parts, Call(call_id="", name="f"))
     call.announce()
-    assert call.header.call_id.startswith("toolu_")
+    assert call.header.call_id.startswith("call_")
     assert kinds(parts) == ["missing_id"]
 
 

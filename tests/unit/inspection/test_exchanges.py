@@ -538,3 +538,22 @@ def test_answers_are_compared_by_their_calls() -> None:
     assert "finish" in whats(answered(one), short)
     error = RecordedAnswer(status=400, pieces=cut(b'{"error":{"message":"x"}}'))
     assert whats(answered(), error) == ["finish"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["authorization", "x-litellm-api-key", "x-goog-api-key", "x-auth-token", "x-amz-security-token", "x-my-secret",
+     "set-cookie", "chatgpt-account-id", "sec-websocket-key", "x-hub-signature"],
+)  # fmt: skip
+def test_headers_with_credentials_are_hidden(name: str) -> None:
+    exchange = exchange_of(Answer((Said(("fine",)),)), headers=((name, "plain words"),))
+    assert redact_exchange(exchange).headers == ((name, HIDDEN),)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["content-type", "x-ratelimit-remaining-tokens", "anthropic-ratelimit-tokens-limit", "idempotency-key", "openai-organization"],
+)  # fmt: skip
+def test_headers_without_credentials_are_shown(name: str) -> None:
+    exchange = exchange_of(Answer((Said(("fine",)),)), headers=((name, "plain words"),))
+    assert redact_exchange(exchange).headers == ((name, "plain words"),)

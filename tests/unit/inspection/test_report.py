@@ -16,7 +16,7 @@ from dragoman.inspection.report import Report, examine, examine_dumped, examine_
 from dragoman.model.events import Failed, PartEnded, PartStarted, Started
 from dragoman.model.outcome import ErrorInfo
 from dragoman.model.parts import Call, Media
-from dragoman.server.observe.dump_events import EventPicker
+from dragoman.server.observe.dump import EventPicker
 from dragoman.sse import FrameParser, encode_frame
 from vendor_wire import Answer, Said, Tool, stream
 

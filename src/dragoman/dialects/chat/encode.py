@@ -140,7 +140,7 @@ class ChunkWriter:
     def write_text(self, event: TextDelta) -> bytes:
         part = self._open.get(event.part)
         if part is None or part.takes is not TextDelta:
-            refuse(event, f"part {event.part} is no open text")
+            refuse(event, f"part {event.part} is not an open text")
         if event.logprobs is None:
             return part.prefix + dumps_text(event.text) + part.suffix
         channel = "content" if isinstance(part.header, Text) else "refusal"
@@ -150,7 +150,7 @@ class ChunkWriter:
     def write_input(self, event: InputDelta) -> bytes:
         part = self._open.get(event.part)
         if part is None or part.takes is not InputDelta:
-            refuse(event, f"part {event.part} is no open call")
+            refuse(event, f"part {event.part} is not an open call")
         if part.prefix:
             return part.prefix + dumps_text(event.text) + part.suffix
         return b""
@@ -168,7 +168,7 @@ class ChunkWriter:
     def write_reasoning(self, event: ReasoningDelta) -> bytes:
         part = self._open.get(event.part)
         if part is None or part.takes is not ReasoningDelta:
-            refuse(event, f"part {event.part} is no open reasoning")
+            refuse(event, f"part {event.part} is not an open reasoning")
         section = (event.channel, event.index)
         text = event.text
         if not text:

@@ -404,7 +404,7 @@ class ToolWriter:
         return out
 
 
-# The fields by which other dialects express a choice. `ToolWriter._choice` handles them, so they are no losses.
+# The fields by which other dialects express a choice. `ToolWriter._choice` handles them, so they are not losses.
 _CHOICE_FIELDS = frozenset({"type", "name", "tools", "server_label"})
 
 

@@ -28,9 +28,9 @@ _KINDS: Mapping[str, ErrorKind] = {
 }
 
 
-def error_from_wire(holder: Fields, key: str = "error") -> ErrorInfo:
+def error_from_wire(holder: Fields) -> ErrorInfo:
     """Return the error in `holder`: an `error` notification, or a failed turn."""
-    error = read_object(holder.get(key))
+    error = read_object(holder.get("error"))
     code, status = _classify(error)
     kind = _KINDS.get(code)
     if kind is None:
@@ -44,7 +44,7 @@ def error_from_wire(holder: Fields, key: str = "error") -> ErrorInfo:
         status=status,
         code=code or None,
         dialect="codex",
-        raw=raw_of(holder, key),
+        raw=raw_of(holder, "error"),
     )
 
 

@@ -1,20 +1,53 @@
-"""The messages and the reasoning of one Codex turn, as parts.
-
-This module handles the growth and the end of items; `decode` and `calls` handle threads, turns and calls.
+"""The items of one Codex turn, as parts: messages, reasoning and calls. `decode` handles threads and turns.
 
 After a broken connection Codex starts the same item again from the beginning of its text. Emitted text cannot be
 withdrawn, so the first attempt ends as an incomplete part and the second is a new part. Ids are the upstream's, and a
 later item of the turn may have the same id.
+
+Several messages report a call, and it is emitted once. A call of a client's tool comes as the model's own item
+(`rawResponseItem/completed`, only when asked for, with the exact argument text), as `item/started`, as the request
+`item/tool/call`, and as `item/completed` once it is answered. The first of these messages emits the call, whole and closed:
+Codex sends no argument deltas, and no message before the model has finished the call. The messages share a `call_id`.
+
+A model may use an id again later in the turn. So after a call has been answered, a second message of the same kind is
+about a new call.
+
+Executor: a call of a tool that the client offered is the client's; if the tools are unknown, every function call is. A
+call whose arguments are not JSON never reaches the client (Codex answers the model itself), nor does a freeform call,
+which only Codex's own tools have.
 """
+
+from collections.abc import Iterable
+from typing import Literal, cast
 
 from msgspec.structs import replace
 
-from dragoman.core.fields import Fields, read_fragment, read_objects, read_text, read_texts
-from dragoman.core.open_parts import OpenReasoning, OpenText, Parts
+from dragoman._json import is_strict, raw
+from dragoman.core.fields import (
+    Fields,
+    read_fragment,
+    read_json,
+    read_objects,
+    read_text,
+    read_texts,
+)
+from dragoman.core.open_parts import OpenCall, OpenReasoning, OpenText, Parts
 from dragoman.core.surrogates import replace_lone
-from dragoman.dialects.codex.wire import extra_of
+from dragoman.dialects.codec import DecodeContext
+from dragoman.dialects.codex.wire import extra_of, input_of, is_phantom
 from dragoman.model.events import ReasoningChannel
-from dragoman.model.parts import Extra, PartStatus, Reasoning, Seal, Text
+from dragoman.model.parts import (
+    Call,
+    CallKind,
+    Executor,
+    Extra,
+    Opaque,
+    PartStatus,
+    Reasoning,
+    Result,
+    Seal,
+    Text,
+)
 
 _KNOWN = frozenset(
     {"type", "id", "text", "summary", "content", "startedAtMs", "completedAtMs"},
@@ -148,3 +181,189 @@ class Items:
             item.end(status)
         if status == "completed":
             self._ended.add(item_id)
+
+
+# --- calls -----------------------------------------------------------------------------------------------------------
+
+Sighting = Literal["raw", "started", "request", "completed"]
+
+# The namespace that Codex gives its plain tools; it means no namespace.
+_PLAIN_NAMESPACE = "functions"
+
+
+class KnownCall:
+    """A call that was emitted in this answer or in an earlier answer of the same turn."""
+
+    __slots__ = ("answered", "executor", "kind", "sightings")
+
+    def __init__(self, executor: Executor, kind: CallKind) -> None:
+        self.executor: Executor = executor
+        self.kind: CallKind = kind
+        self.answered = False
+        self.sightings: set[Sighting] = set()
+
+
+class Calls:
+    """The calls of one answer. The answers of a turn share `known`, so that no call is emitted twice."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        context: DecodeContext,
+        known: dict[str, KnownCall],
+    ) -> None:
+        self._parts = parts
+        self._offered: set[tuple[str | None, str]] = {
+            (tool.namespace, tool.name) for tool in context.tools
+        }
+        self._is_offer_known = bool(self._offered)
+        self._is_private = False
+        self._known = known
+        self._numbers: dict[str, int] = {}
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether a client's call waits for its result."""
+        return any(
+            known.executor == "client" and not known.answered for known in self._known.values()
+        )
+
+    def offer(self, names: Iterable[str]) -> None:
+        """Set the only tools that were offered. From now on calls of Codex's own tools are emitted as Opaque, not as calls,
+        because some clients run every call they receive."""
+        self._offered = {(None, name) for name in names}
+        self._is_offer_known = self._is_private = True
+
+    def part_of(self, call_id: str) -> int | None:
+        """Return the number of the call's part in this answer."""
+        return self._numbers.get(call_id)
+
+    def see(self, sighting: Sighting, fields: Fields, seed: str) -> bool:
+        """Read a call of a client's tool, from an item or from the request to run it. False: it has no name."""
+        call = Call(
+            call_id=read_text(fields.get("callId")) or read_text(fields.get("id")) or "",
+            name=(read_text(fields.get("tool")) or ""),
+            namespace=_namespace(fields),
+            input=input_of(fields, "arguments"),
+        )
+        has_name = self._take(sighting, call, seed)
+        known = self._known.get(call.call_id)
+        if sighting == "completed" and known is not None:
+            known.answered = True
+        return has_name
+
+    def see_raw(self, fields: Fields, seed: str) -> bool:
+        """Read the model's own item, with the text that the model wrote. False: it has no name."""
+        is_function = read_fragment(fields.get("type")) == "function_call"
+        call = Call(
+            call_id=read_text(fields.get("call_id")) or read_text(fields.get("id")) or "",
+            name=(read_text(fields.get("name")) or ""),
+            namespace=_namespace(fields),
+            input=_raw_arguments(fields) if is_function else (read_text(fields.get("input")) or ""),
+            kind="function" if is_function else "custom",
+            item_id=read_text(fields.get("id")) or None,
+        )
+        call = replace(call, executor=self._executor(call))
+        if self._is_private and call.executor == "provider":
+            self._hide(call.call_id, fields)
+            return True
+        return self._take("raw", call, seed)
+
+    def see_output(self, fields: Fields) -> None:
+        """Read a tool's output. An output of Codex's own tools becomes a Result; the client knows its tools' outputs."""
+        output = read_json(fields.get("output"))
+        known = self._known.get(read_text(fields.get("call_id")) or "")
+        if known is None or is_phantom(output):
+            return
+        if self._is_private and known.executor == "provider":
+            self._hide((read_text(fields.get("call_id")) or ""), fields)
+            return
+        is_news = known.executor == "provider" and not known.answered
+        known.answered = True
+        if is_news:
+            self._parts.add_whole(
+                Result(
+                    call_id=(read_text(fields.get("call_id")) or ""),
+                    content=_content(output),
+                    kind=known.kind,
+                    executor="provider",
+                    item_id=read_text(fields.get("id")) or None,
+                )
+            )
+
+    def _hide(self, call_id: str, item: Fields) -> None:
+        """Emit a call or output of Codex's own tools as an Opaque."""
+        self._known[call_id] = KnownCall("provider", "other")
+        kind, item_id = (read_text(item.get("type")) or ""), (read_text(item.get("id")) or "")
+        raw_item = raw(dict(item))
+        self._parts.add_whole(
+            Opaque(dialect="codex", type=kind, raw=raw_item, item_id=item_id or None)
+        )
+
+    def _executor(self, call: Call) -> Executor:
+        if call.kind == "custom":
+            return "provider"
+        if self._is_offer_known and (call.namespace, call.name) not in self._offered:
+            return "provider"
+        if not is_strict(call.input):
+            self._parts.report(
+                "invalid_arguments", f"call {call.call_id!r}: its arguments are not JSON"
+            )
+            return "provider"
+        return "client"
+
+    def _take(self, sighting: Sighting, call: Call, seed: str) -> bool:
+        known = self._known.get(call.call_id) if call.call_id else None
+        if known is not None and not (known.answered and sighting in known.sightings):
+            known.sightings.add(sighting)
+            return True
+        if known is not None:
+            self._parts.report("repeated_id", f"call id {call.call_id!r} is used a second time")
+        self._parts.seed = self._parts.seed or seed
+        opened = OpenCall(self._parts, call, empty="")
+        opened.add(call.input)
+        if call.name:
+            opened.announce()
+        elif opened.find_name(len(self._known)):
+            message = f"call {call.call_id!r} had no name; took {opened.header.name!r}"
+            self._parts.report("missing_name", message)
+        else:
+            opened.drop(is_fault=True)
+            return False
+        opened.end("completed", replace(call, name=opened.header.name))
+        known = KnownCall(call.executor, call.kind)
+        known.sightings.add(sighting)
+        self._known[opened.header.call_id] = known
+        self._numbers[opened.header.call_id] = opened.part
+        return True
+
+
+def _namespace(fields: Fields) -> str | None:
+    namespace = read_text(fields.get("namespace")) or ""
+    return namespace if namespace and namespace != _PLAIN_NAMESPACE else None
+
+
+def _raw_arguments(fields: Fields) -> str:
+    value = read_json(fields.get("arguments"))
+    if isinstance(value, str):
+        # Codex treats empty arguments as a mistake and answers the model itself.
+        return replace_lone(value)
+    return input_of(fields, "arguments")
+
+
+def _content(output: object) -> tuple[Text | Opaque, ...]:
+    if isinstance(output, str):
+        return (Text(text=replace_lone(output)),)
+    if not isinstance(output, list):
+        return ()
+    return tuple(_content_part(entry) for entry in cast("list[object]", output))
+
+
+def _content_part(entry: object) -> Text | Opaque:
+    if isinstance(entry, dict):
+        fields = cast("dict[str, object]", entry)
+        text = fields.get("text")
+        if isinstance(text, str):
+            return Text(text=replace_lone(text))
+        return Opaque(dialect="codex", type=str(fields.get("type", "")), raw=raw(fields))
+    return Opaque(dialect="codex", type="", raw=raw(entry))

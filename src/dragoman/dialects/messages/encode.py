@@ -547,7 +547,7 @@ class MessagesEncoder:
         return self._fail(ErrorInfo(kind="truncated", message=message))
 
     def _on_progress(self, event: Progress) -> bytes:
-        # Progress of the whole answer is no loss: clients do not need it.
+        # Progress of the whole answer is not a loss: clients do not need it.
         if event.part is not None:
             self._book.note("progress", f"parts.{event.part}", event.stage)
         return b""

@@ -123,7 +123,7 @@ def read_input(body: bytes) -> NewItems:
 
 
 def _is_trigger(entry: Raw) -> bool:
-    """Whether an item only asks for a compaction: it is no item of a conversation."""
+    """Whether an item only asks for a compaction: it is not an item of a conversation."""
     return read_text(read_object(entry).get("type")) == TRIGGER
 
 
@@ -279,7 +279,7 @@ def _new_items(fields: Fields) -> NewItems:
     for number, entry in enumerate(entries):
         if _is_trigger(entry):
             raise RequestRefused(
-                f"Invalid value: '{TRIGGER}' at items[{number}]. It is no item of a conversation: send it in the input of a response.",
+                f"Invalid value: '{TRIGGER}' at items[{number}]. It is not an item of a conversation: send it in the input of a response.",
                 param=f"items[{number}]",
                 code="invalid_value",
             )

@@ -377,7 +377,7 @@ class ResponsesReader:
 
 
 def read_body(data: bytes, context: DecodeContext = _NO_CONTEXT) -> Step:
-    """Read a whole body into the events that its stream would give. Never raises: a body that is no response fails."""
+    """Read a whole body into the events that its stream would give. Never raises: a body that is not a response fails."""
     reader = ResponsesReader(context)
     try:
         fields = as_object(data)

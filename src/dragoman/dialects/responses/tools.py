@@ -222,7 +222,7 @@ class _Writer:
         return {**out, **self._flag(tool), **own_fields("responses", tool.extra)}
 
     def _flag(self, tool: Tool) -> JsonObject:
-        # Another dialect's deferred tools would never be found: its search is no tool of this API.
+        # Another dialect's deferred tools would never be found: its search is not a tool of this API.
         return _deferred(tool) if self._is_native else {}
 
     def _builtin(self, tool: Tool, where: str) -> JsonObject | None:

@@ -72,7 +72,7 @@ def read_message(text: str) -> Create | Steer:
 def read_refused(text: str) -> tuple[str | None, str | None]:
     """The lane of a refused message, for its error, and the response that it wanted to continue.
 
-    None: it names no valid lane, or is no continuation.
+    None: it names no valid lane, or is not a continuation.
     """
     try:
         fields = as_object(text)

@@ -289,7 +289,7 @@ class _PathWalk:
         return self._trail[-1][1] if self._trail else self._top
 
     def _link(self, name: str) -> str | None:
-        """The target of a link; None if the name is no link."""
+        """The target of a link; None if the name is not a link."""
         try:
             return os.readlink(name, dir_fd=self._here())
         except OSError as error:

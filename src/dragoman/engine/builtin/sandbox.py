@@ -8,7 +8,7 @@ The user that runs the agent may be root, and root can access root's files witho
 /proc/sys, the sockets of its daemons. So the isolation uses mounts and namespaces, not permissions.
 
 The sandbox does not hide readable files, except the usual places of secrets and the files of Dragoman itself. Sockets are
-hidden by the kernel's list, if they were bound by their absolute path. It is no virtual machine: it relies on the kernel.
+hidden by the kernel's list, if they were bound by their absolute path. It is not a virtual machine: it relies on the kernel.
 """
 
 import os

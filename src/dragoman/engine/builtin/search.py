@@ -205,7 +205,7 @@ class Matcher:
     """A process that matches lines while the context is open. It belongs to one thread.
 
     Raises:
-        ToolError: the pattern is no regular expression.
+        ToolError: the pattern is not a regular expression.
     """
 
     def __init__(

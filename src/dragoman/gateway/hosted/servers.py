@@ -14,7 +14,7 @@ from dragoman.config.environment import state_folder
 from dragoman.config.settings import McpServerSettings
 from dragoman.engine.mcp.servers import McpServers, SelectedServers
 from dragoman.errors import ConfigError
-from dragoman.gateway.hosted.memory import AnswerMemory
+from dragoman.gateway.hosted.history import AnswerMemory
 
 logger = logging.getLogger(__name__)
 

@@ -60,7 +60,7 @@ _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
 # The usual constants of BM25: how fast repeated words stop to count, and how much long texts count less.
 _SATURATION = 1.2
 _LENGTH = 0.75
-_SHORT = 3  # letters of words that are no plural, such as `gas`
+_SHORT = 3  # letters of words that are not plural, such as `gas`
 # How many words of a description one word of a name is worth.
 _NAME_WEIGHT = 3
 
@@ -371,7 +371,7 @@ def _said(turn: Turn, parts: Sequence[Part], results: Sequence[Part]) -> Iterato
 
 
 class _InvalidPattern(Exception):
-    """The query is no regular expression."""
+    """The query is not a regular expression."""
 
 
 def _text(tool: Declaration) -> str:

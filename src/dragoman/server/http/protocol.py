@@ -4,7 +4,7 @@ conversations.
 A request whose path is in the application's `directly` gets a `Cycle` instead of an ASGI task: there is no scope and there are
 no messages, and the cycle is called when the client leaves, without waiting for it. uvicorn serves all other requests.
 
-Received bytes are counted per read. Bytes that are no body (heads, chunk sizes and their extensions, trailers, empty
+Received bytes are counted per read. Bytes outside of bodies (heads, chunk sizes and their extensions, trailers, empty
 lines) may exceed the body by `max_header_bytes`; beyond that the connection is refused. Trailers are read and dropped.
 A request that was answered before it was complete may send `_DISCARDED` times `max_body_bytes` more, and a malformed one
 `_MOST_GARBAGE`; these bytes are dropped. Otherwise a client that writes everything before it reads would never see its answer.
@@ -135,7 +135,7 @@ class GatewayProtocol(HttpToolsProtocol):
         self._came = 0  # bytes of a body since `_since`
         self._has_begun = False  # whether a request began in the last read
         self._body_bytes = 0  # bytes of a body in the last read
-        self._excess = 0  # bytes that are no body, beyond what the body allows
+        self._excess = 0  # bytes outside of bodies, beyond what the body allows
         self._discarded = 0
         self._hosts = 0
         self._is_half_closed = False

@@ -13,7 +13,7 @@ from time import monotonic
 
 from starlette.types import Message
 
-from dragoman.core.secrets import HIDDEN, header_credentials
+from dragoman.core.secrets import HIDDEN, header_credentials, is_secret_header
 from dragoman.gateway.answer import Pending, settle
 from dragoman.gateway.plan import PlannedRequest
 from dragoman.gateway.targets import AttemptTarget
@@ -35,13 +35,6 @@ from dragoman.server.observe.record import RequestRecord
 _PIECE_BYTES = 160
 _ATTEMPT_BYTES = 1024
 _EXCHANGE_BYTES = 4096
-
-_SECRET_HEADERS = frozenset(
-    (
-        *("authorization", "proxy-authorization", "x-api-key", "api-key", "cookie", "set-cookie"),
-        *("x-goog-api-key", "x-amz-security-token", "chatgpt-account-id", "sec-websocket-key"),
-    )
-)
 
 
 class _CapturedAnswer:
@@ -304,13 +297,13 @@ def facts_of(record: RequestRecord) -> ExchangeFacts:
 def _shown_headers(headers: Headers) -> tuple[HeaderPairs, tuple[str, ...]]:
     """The headers without credentials, and the credentials."""
     pairs = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers]
-    values = [value for name, value in pairs if name in _SECRET_HEADERS]
+    values = [value for name, value in pairs if is_secret_header(name)]
     keys = [key for value in values for key in (value, *header_credentials(value))]
     return _shown_pairs(pairs), tuple(dict.fromkeys(keys))
 
 
 def _shown_pairs(pairs: Iterable[tuple[str, str]]) -> HeaderPairs:
-    return tuple((name, HIDDEN if name in _SECRET_HEADERS else value) for name, value in pairs)
+    return tuple((name, HIDDEN if is_secret_header(name) else value) for name, value in pairs)
 
 
 MakeReceipt = Callable[[], Awaitable[bytes]]

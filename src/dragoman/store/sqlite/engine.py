@@ -125,7 +125,7 @@ async def open_sqlite(
     """Return the engine on this file; create the file if there is none, and migrate it to the newest version.
 
     Raises:
-        StoreUnavailable: the file cannot be opened. StoreDamaged: it is no store of this program.
+        StoreUnavailable: the file cannot be opened. StoreDamaged: it is not a store of this program.
     """
     engine = SqliteEngine(path, settings, synchronous)
     try:

@@ -115,7 +115,7 @@ class SqliteFile:
         If the file was open and is gone, no new one is created: whoever moved the file may put it back.
 
         Raises:
-            StoreUnavailable: the file cannot be made or written, or is gone. StoreDamaged: it is no store of this program.
+            StoreUnavailable: the file cannot be made or written, or is gone. StoreDamaged: it is not a store of this program.
         """
         until = time.monotonic() + BUSY_SECONDS
         with self._changed:

@@ -97,7 +97,7 @@ class SqliteThread:
 
         Raises:
             StoreUnavailable: the file cannot be used, is locked for too long, or too many jobs wait for it.
-            StoreDamaged: the file is no database of this program. And whatever the job raises.
+            StoreDamaged: the file is not a database of this program. And whatever the job raises.
         """
         job = self._job()
         job.work = work

@@ -39,7 +39,7 @@ def read_parameters(
 ) -> dict[str, str]:
     """Return the parameters of a block as JSON sources. The last of equal names counts.
 
-    unclosed: receives the tags that have no partner, which are no parameters.
+    unclosed: receives the tags that have no partner, which are not parameters.
     """
     declared = offers.parameters(name)
     siblings = re.compile("|".join(f"<{re.escape(key)}>" for key in declared) or r"(?!)")

@@ -25,7 +25,7 @@ from dragoman.textcalls.offers import ANY_TYPE, STRING, JsonType, Offers, Types
 from dragoman.textcalls.values import Untyped, coerce
 
 LEGACY_MARKS = frozenset({"functions", "function_call"})
-"""Fields with which the reader of Chat marks tools and calls of its older form: they belong to Chat and are no loss."""
+"""Fields with which the reader of Chat marks tools and calls of its older form: they belong to Chat and are not losses."""
 
 
 class Signature(Struct, frozen=True):

@@ -4,7 +4,6 @@ The body is already shaped (`request.py`); the answer is a normal Responses stre
 leads to OpenAI's public API, as it does in Codex, unless the operator configured an address.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 from time import time
 
@@ -36,14 +35,7 @@ class ChatGptCodexUpstream:
         ConfigError: the address or a header is invalid.
     """
 
-    def __init__(
-        self,
-        name: str,
-        settings: UpstreamSettings,
-        *,
-        auth_file: Path,
-        now: Callable[[], float] = time,
-    ) -> None:
+    def __init__(self, name: str, settings: UpstreamSettings, *, auth_file: Path) -> None:
         self.name = name
         # A key and a login go to different servers; each has its own connections.
         as_responses = structs.replace(settings, kind="responses", also=(), api_key=None)
@@ -52,7 +44,7 @@ class ChatGptCodexUpstream:
         if settings.base_url == CHATGPT_CODEX_URL:
             public = structs.replace(as_responses, base_url=_API_URL)
             self._api = HttpUpstream(name, public, key=None)
-        self._logins = LoginFile(auth_file, now)
+        self._logins = LoginFile(auth_file, time)
         self._login: Login | None = None
         self.secrets = self._backend.secrets
         self._configured = frozenset(header.lower() for header in settings.headers)

@@ -1,7 +1,7 @@
 """One running `codex app-server`: its handshake, requests in both directions, and the turn of each message.
 
 A child serves many threads at once over one pipe. It lives from `start` until it ends by itself or by `close`; open
-requests and turns then fail. `supervisor` decides when to start another child.
+requests and turns then fail. `upstream.ChildSupervisor` decides when to start another child.
 
 A thread is started without Codex's own tools and without access to this machine (`thread_params`). The operator's MCP servers
 in Codex would offer their tools to the model and run them here, so each is switched off by name. Codex's own retries are
@@ -371,7 +371,7 @@ class Child:
 
 
 def _is_damaged(line: bytes) -> bool:
-    """Whether a line looks like a damaged message. Other lines that are no message were printed by a program."""
+    """Whether a line looks like a damaged message. Other lines that are not messages were printed by a program."""
     if not line.lstrip().startswith(b"{"):
         return False
     try:

@@ -69,7 +69,7 @@ class Message(Struct, frozen=True, gc=False):
 
 
 def read_message(line: bytes) -> Message | None:
-    """The message in a line; None if the line is no message, because a program may print anything."""
+    """The message in a line; None if the line is not a message, because a program may print anything."""
     try:
         envelope = decode_envelope(line)
     except FAST_FAILURES:

@@ -321,7 +321,7 @@ def read_situation(request: Request) -> ConversationState:
     assistants = [index for index, turn in enumerate(turns) if turn.role == "assistant"]
     latest = assistants[-1] + 1 if assistants else 0
     results = tuple(_results(turns[latest:], _called(turns)))
-    # Text beside results is no new task: the question is the earlier one.
+    # Text beside results is not a new task: the question is the earlier one.
     spoken = _last_spoken(turns[:latest] if results and latest else turns)
     turn = turns[spoken] if spoken >= 0 else Turn(role="user")
     return ConversationState(

@@ -335,7 +335,7 @@ class _Writer:
 COMMAND = "echo rehearsal"
 PLACEHOLDER = "rehearsal"
 NOWHERE = "/dev/null/rehearsal"
-"""A path that can be neither read nor made nor removed on any Unix: its parent is no directory."""
+"""A path that can be neither read nor made nor removed on any Unix: its parent is not a directory."""
 
 _EFFECTS = vocabulary(
     "agent append apply approve ask buy cancel change chmod clear commit copy create cron delete deploy destroy "

@@ -1,42 +1,76 @@
 """The rehearsal as an upstream: it answers in the dialect of the request, without network and key.
 
-The same request is answered with the same bytes.
+The same request is answered with the same bytes. The dialect's own encoder writes them. Texts come in small deltas, and a piece is the
+output for one event. Interrupted answers end in the middle of their last part.
 """
 
 import asyncio
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
+from itertools import zip_longest
 
-from dragoman._json import dumps
-from dragoman.core.failures import error_info
+from msgspec import Struct, structs
+
+from dragoman._json import as_object, dumps, raw
+from dragoman.core.failures import error_info, status_of
+from dragoman.core.fold import fold, unfold
 from dragoman.core.ids import Minter
 from dragoman.core.pairing import pair_results
 from dragoman.core.secrets import NO_SECRETS
 from dragoman.dialects.chat import is_legacy
 from dragoman.dialects.codec import Codec, EncodeContext
 from dragoman.dialects.registry import codec
-from dragoman.errors import RequestRefused
-from dragoman.model.outcome import ErrorInfo, ErrorKind
-from dragoman.model.parts import Dialect
+from dragoman.errors import RequestRefused, UpstreamError
+from dragoman.model.events import (
+    Event,
+    Failed,
+    InputDelta,
+    PartEnded,
+    PartStarted,
+    ReasoningDelta,
+    Started,
+    TextDelta,
+    UsageReported,
+)
+from dragoman.model.outcome import ErrorInfo, ErrorKind, Outcome, Usage
+from dragoman.model.parts import Call, Dialect
 from dragoman.model.request import Request
 from dragoman.upstream.base import CheckResult, UpstreamReply, UpstreamRequest
 from dragoman.upstream.rehearsal.answer import (
+    CHARACTERS,
     CREATED,
     AnswerInput,
     check_seals,
     compose,
     count_request,
 )
-from dragoman.upstream.rehearsal.delivery import (
-    Delivery,
-    RehearsalReply,
-    deliver_body,
-    deliver_error,
-    deliver_stream,
-)
-from dragoman.upstream.rehearsal.scenarios import Scenario, find_scenario
+from dragoman.upstream.rehearsal.scenarios import Ending, Scenario, find_scenario
 
+# A delta is about a token; a long text has larger deltas, so that 300 KB do not become 75,000 frames.
+MAX_DELTAS = 500
+# The usual size of one socket read.
+BODY_PIECE = 65_536
+
+_BROKEN = ErrorInfo(kind="overloaded", message="the rehearsal fails half-way, as it was asked to")
+_JSON = "application/json"
+_STREAM = "text/event-stream"
+
+_Delta = TextDelta | ReasoningDelta | InputDelta
 # Bytes of a request. The rehearsal decodes it in the gateway's own process: a large one in a thread.
 _LARGE = 256 * 1024
+# Short, so that clients do not wait long, but not zero, so that the wait can be observed.
+RETRY_AFTER = 1.0
+
+
+class Delivery(Struct, frozen=True):
+    """The content of a reply: its status and headers, its bytes in pieces, and how it ends."""
+
+    status: int
+    headers: dict[str, str]
+    pieces: tuple[bytes, ...] = ()
+    ending: Ending = "whole"
+    delay: float = 0.0
 
 
 class RehearsalUpstream:
@@ -65,10 +99,6 @@ class RehearsalUpstream:
 
     async def close(self) -> None:
         """Does nothing: there are no connections."""
-
-
-# Short, so that clients do not wait long, but not zero, so that the wait can be observed.
-RETRY_AFTER = 1.0
 
 
 def perform(request: UpstreamRequest) -> Delivery:
@@ -135,3 +165,197 @@ def _check_pairs(asked: Request) -> None:
         raise RequestRefused(
             f"expected every call to have one result and every result its call: {found}"
         )
+
+
+# --- the answer in pieces of the dialect's bytes ----------------------------------------------------------------------
+
+
+def deliver_error(error: ErrorInfo, codec: Codec) -> Delivery:
+    """An error as a whole answer."""
+    headers = {"content-type": _JSON}
+    if error.retry_after is not None:
+        headers["retry-after"] = f"{error.retry_after:g}"
+    return Delivery(status_of(error), headers, (codec.encode_error(error),))
+
+
+def deliver_stream(
+    outcome: Outcome, codec: Codec, context: EncodeContext, scenario: Scenario
+) -> Delivery:
+    """An answer as a stream."""
+    events = list(events_of(outcome))
+    ending = scenario.ending
+    if ending != "whole":
+        events = events[: _middle(events)]
+    if ending == "error":
+        events += _failure(events)
+        ending = "whole"
+    pieces = _frames(events, codec, context, interleaved=scenario.interleaved)
+    return Delivery(
+        200,
+        {"content-type": _STREAM},
+        tuple(pieces) if scenario.starts else (),
+        ending,
+        scenario.delay,
+    )
+
+
+def deliver_body(
+    outcome: Outcome, codec: Codec, context: EncodeContext, scenario: Scenario
+) -> Delivery:
+    """An answer as one body. If the scenario fails half-way, the error replaces the body."""
+    if scenario.ending == "error":
+        return deliver_error(_BROKEN, codec)
+    body = codec.encode_body(unfold(outcome), context)
+    if scenario.ending != "whole":
+        body = body[: len(body) // 2]
+    pieces = [body[at : at + BODY_PIECE] for at in range(0, len(body), BODY_PIECE)]
+    return Delivery(
+        200,
+        {"content-type": _JSON},
+        tuple(pieces) if scenario.starts else (),
+        scenario.ending,
+        scenario.delay,
+    )
+
+
+def events_of(outcome: Outcome) -> Iterator[Event]:
+    """The events of an answer, with its texts in small deltas and the input tokens reported at the start."""
+    for event in unfold(outcome):
+        match event:
+            case Started():
+                yield event
+                if outcome.usage is not None:
+                    yield UsageReported(Usage(input=outcome.usage.input, output=0))
+            case TextDelta() | ReasoningDelta() | InputDelta():
+                size = max(CHARACTERS, -(-len(event.text) // MAX_DELTAS))
+                for at in range(0, len(event.text), size):
+                    yield structs.replace(event, text=event.text[at : at + size])
+            case _:
+                yield event
+
+
+def _middle(events: Sequence[Event]) -> int:
+    """The number of events up to the middle of the last part with deltas, or of a call without any."""
+    started = [event.part for event in events if isinstance(event, PartStarted)]
+    last = started[-1] if started else 0
+    written = [
+        index
+        for index, event in enumerate(events)
+        if isinstance(event, (PartStarted, TextDelta, ReasoningDelta, InputDelta))
+        and event.part == last
+    ]
+    return written[len(written) // 2] + 1 if written else 1
+
+
+def _failure(events: Sequence[Event]) -> Iterator[Event]:
+    """The events that end a started answer: its open part, incomplete, then the error."""
+    folded = fold([*events, Failed(_BROKEN)])
+    ended = {event.part for event in events if isinstance(event, PartEnded)}
+    opened = [
+        event for event in events if isinstance(event, PartStarted) and event.part not in ended
+    ]
+    for event in opened:
+        value = next(c.parts[-1] for c in folded.choices if c.index == event.choice)
+        yield PartEnded(event.part, structs.replace(value, status="incomplete"))
+    yield Failed(_BROKEN)
+
+
+def _frames(
+    events: Iterable[Event], codec: Codec, context: EncodeContext, *, interleaved: bool
+) -> list[bytes]:
+    encoder = codec.encoder(context)
+    written = [(event, encoder.encode(event)) for event in events]
+    if interleaved:
+        return _renumber(_interleave(written))
+    return [data for _, data in written if data]
+
+
+def _interleave(written: Sequence[tuple[Event, bytes]]) -> list[bytes]:
+    """The frames of the calls, interleaved: the first frame of each call, then the second of each.
+
+    Our encoders never write overlapping calls, but servers send them, so the frames are reordered after
+    each call was written on its own.
+    """
+    hands: dict[int, list[bytes]] = {
+        event.part: []
+        for event, _ in written
+        if isinstance(event, PartStarted) and isinstance(event.header, Call)
+    }
+    before: list[bytes] = []
+    after: list[bytes] = []
+    for event, data in written:
+        part = event.part if isinstance(event, (PartStarted, InputDelta, PartEnded)) else -1
+        if part in hands:
+            hands[part].append(data)
+        else:
+            (after if any(hands.values()) else before).append(data)
+    dealt = [data for row in zip_longest(*hands.values(), fillvalue=b"") for data in row]
+    return [data for data in (*before, *dealt, *after) if data]
+
+
+def _renumber(frames: Sequence[bytes]) -> list[bytes]:
+    """Frames with a sequence number (as in Responses) are renumbered in the order of sending."""
+    out: list[bytes] = []
+    number = 0
+    for frame in frames:
+        for piece in frame.split(b"\n\n")[:-1]:
+            head, _, data = piece.rpartition(b"data: ")
+            if b'"sequence_number"' not in data:
+                out.append(piece + b"\n\n")
+                continue
+            fields = as_object(data)
+            fields["sequence_number"] = raw(number)
+            number += 1
+            out.append(head + b"data: " + dumps(fields) + b"\n\n")
+    return out
+
+
+class RehearsalReply(UpstreamReply):
+    """The reply of a delivery: each read returns the next piece, after its delay."""
+
+    def __init__(self, delivery: Delivery) -> None:
+        self.status = delivery.status
+        self.headers = delivery.headers
+        self._delivery = delivery
+        self._pieces = deque(delivery.pieces)
+        self._closed = asyncio.Event()
+
+    async def read(self) -> bytes:
+        """The next piece; empty at the end.
+
+        Raises:
+            UpstreamError: kind `truncated`: the scenario cuts the connection, or the reply was closed.
+        """
+        ending = self._delivery.ending
+        if self._pieces:
+            # Other tasks run between two pieces, as they would if the pieces came from a socket.
+            await self._wait(self._delivery.delay)
+        elif ending == "stall":
+            await self._closed.wait()
+        if self._closed.is_set():
+            raise _truncated("the reply was closed before it was read to its end")
+        if self._pieces:
+            return self._pieces.popleft()
+        if ending == "cut":
+            raise _truncated("the rehearsal cut the connection, as it was asked to")
+        return b""
+
+    def close(self) -> None:
+        """Wake a waiting reader at once. May be called twice."""
+        self._closed.set()
+
+    async def _wait(self, delay: float) -> None:
+        if not delay:
+            await asyncio.sleep(0)
+            return
+        try:
+            async with asyncio.timeout(delay):
+                await self._closed.wait()
+        except TimeoutError:
+            pass
+
+
+def _truncated(message: str) -> UpstreamError:
+    error = UpstreamError(message)
+    error.kind = "truncated"
+    return error

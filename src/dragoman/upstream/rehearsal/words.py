@@ -122,7 +122,7 @@ def _capitalised(text: str) -> Iterator[tuple[list[str], bool]]:
 
 
 def _trimmed(run: list[str], *, opens_sentence: bool) -> Iterator[tuple[list[str], bool]]:
-    """Remove words that are no names: `What`, `I'm` and `Compare` at the start of a sentence, `I` and `The` anywhere."""
+    """Remove words that are not names: `What`, `I'm` and `Compare` at the start of a sentence, `I` and `The` anywhere."""
     kept = list(run)
     while kept and _is_common(kept[0], opens_sentence=opens_sentence):
         kept.pop(0)

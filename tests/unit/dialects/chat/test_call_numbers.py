@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.core.call_input import Extent
-from dragoman.dialects.chat.call_numbers import CallName, CallNumbers
+from dragoman.dialects.chat.calls import CallName, CallNumbers
 
 Entry = tuple[int | None, str, str]
 

@@ -10,8 +10,13 @@ from dragoman.dialects.responses.mcp_calls import (
     end_mcp_call,
     mcp_result,
 )
-from dragoman.gateway.hosted.history import has_hosted_calls, is_ours, plain_name, restore_calls
-from dragoman.gateway.hosted.memory import AnswerMemory
+from dragoman.gateway.hosted.history import (
+    AnswerMemory,
+    has_hosted_calls,
+    is_ours,
+    plain_name,
+    restore_calls,
+)
 from dragoman.model.parts import Call, Extra, Part, Reasoning, Result, Text
 from dragoman.model.request import Request, Turn
 

@@ -13,8 +13,7 @@ import pytest
 from dragoman.config.settings import DumpSettings, Settings, UpstreamSettings
 from dragoman.core.secrets import Secrets, redact_json
 from dragoman.gateway.route import Upstreams
-from dragoman.server.observe.dump import Dump
-from dragoman.server.observe.dump_events import MAX_EVENT, EventPicker
+from dragoman.server.observe.dump import MAX_EVENT, Dump, EventPicker
 from dragoman.sse import FrameParser
 from vendor_wire import Answer, Said, Thought, Tool, stream
 

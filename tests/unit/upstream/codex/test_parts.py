@@ -14,8 +14,7 @@ from dragoman.upstream.codex.child import (
     tool_names,
 )
 from dragoman.upstream.codex.process import LINES_PER_PERIOD, MAX_LINE, PERIOD_SECONDS, StderrLog
-from dragoman.upstream.codex.supervisor import LONGEST_WAIT, wait_before
-from dragoman.upstream.codex.upstream import child_environment
+from dragoman.upstream.codex.upstream import LONGEST_WAIT, child_environment, wait_before
 
 
 def test_retries_of_a_provider_that_may_not_be_changed_stay() -> None:

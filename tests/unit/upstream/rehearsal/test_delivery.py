@@ -13,7 +13,8 @@ from dragoman.errors import UpstreamError
 from dragoman.model.events import Failed, InputDelta, TextDelta, UsageReported
 from dragoman.model.outcome import Choice, ErrorInfo, Outcome, Usage
 from dragoman.model.parts import Call, Dialect, Part, Text
-from dragoman.upstream.rehearsal.delivery import (
+from dragoman.upstream.rehearsal.scenarios import Ending, find_scenario
+from dragoman.upstream.rehearsal.upstream import (
     BODY_PIECE,
     MAX_DELTAS,
     Delivery,
@@ -23,7 +24,6 @@ from dragoman.upstream.rehearsal.delivery import (
     deliver_stream,
     events_of,
 )
-from dragoman.upstream.rehearsal.scenarios import Ending, find_scenario
 from rehearsal_asking import DIALECTS, WAIT, read_all, read_stream
 
 CONTEXT = EncodeContext(seed="s")

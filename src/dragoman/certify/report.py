@@ -1,17 +1,70 @@
-"""Writes the result of a run as a section of `dragoman.toml`, with a reason for each setting, and the whole report as JSON. Pure."""
+"""The report of a run: as values, as a section of `dragoman.toml` with a reason for each setting, and as JSON. Pure."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from textwrap import wrap
+from typing import Literal, cast
 
-from msgspec import structs
+from msgspec import Struct, field, structs
 
 from dragoman._json import dumps_document
-from dragoman.certify.run import CertifyReport, value_of
+from dragoman.config.settings import UpstreamSettings
 from dragoman.config.values import key_path, toml_value
 from dragoman.inspection.terminal_text import visible_line
 
 # Columns of a comment, without its sign.
 _WIDTH = 110
+
+Status = Literal["ok", "repaired", "setting", "lacks", "unhelped", "not_shown", "not_tried"]
+
+
+class ProbeFinding(Struct, frozen=True, kw_only=True):
+    """The result of one probe.
+
+    ok          it works
+    repaired    it is irregular, and the gateway repairs it by itself
+    setting     it works with `settings`
+    lacks       it does not work, but the usual clients do not need it
+    unhelped    it does not work, and no setting helps
+    not_shown   the model did not do it, so nothing is known
+    not_tried   an earlier finding makes it pointless, or the run had to end
+    """
+
+    name: str
+    title: str
+    status: Status
+    detail: str = ""
+    settings: Mapping[str, object] = field(default_factory=dict[str, object])
+
+
+class CertifyReport(Struct, frozen=True, kw_only=True):
+    """The result of a run. settings: those that the upstream needs. reasons: why, by key. suggestions: settings that are not needed.
+
+    stopped: why the run ended early.
+    """
+
+    model: str
+    settings: UpstreamSettings
+    findings: tuple[ProbeFinding, ...]
+    reasons: Mapping[str, str]
+    suggestions: Mapping[str, tuple[object, str]]
+    asked: int
+    input_tokens: int
+    output_tokens: int
+    stopped: str | None = None
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether the upstream works with the settings that the run began with."""
+        bad = ("setting", "unhelped")
+        return self.stopped is None and not any(each.status in bad for each in self.findings)
+
+
+def value_of(settings: UpstreamSettings, key: str) -> object:
+    """The value of a key; keys of these tables begin with `limits.` or `losses.`."""
+    table, _, name = key.rpartition(".")
+    if table == "losses":
+        return settings.losses.get(name)
+    return cast("object", getattr(settings.limits if table else settings, name))
 
 
 def section(

@@ -5,8 +5,8 @@ import tomllib
 
 from msgspec import structs
 
-from dragoman.certify.run import CertifyReport, ProbeFinding, with_values
-from dragoman.certify.section import section, to_json
+from dragoman.certify.report import CertifyReport, ProbeFinding, section, to_json
+from dragoman.certify.run import with_values
 from dragoman.config.settings import ModelLimits, UpstreamSettings
 
 BASE = UpstreamSettings(kind="chat", base_url="http://127.0.0.1:1/v1", api_key_env="UP_KEY")
