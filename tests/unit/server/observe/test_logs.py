@@ -11,14 +11,13 @@ import pytest
 from dragoman.config.settings import LogSettings
 from dragoman.model.outcome import Loss, Problem, Repair
 from dragoman.obsidian.answer import ObsidianReport
-from dragoman.server.observe.console import console_line
+from dragoman.server.observe.console import WIDTH, console_line
 from dragoman.server.observe.logs import (
     LineHandler,
     RequestLog,
     configure_logging,
     json_line,
 )
-from dragoman.server.observe.console import WIDTH
 from dragoman.server.observe.record import RequestRecord
 
 DOCS = Path(__file__).parents[4] / "docs" / "operations.md"
