@@ -330,6 +330,15 @@ def test_the_store_is_tried_too(tmp_path: Path, url: str, code: int, lines: str)
     assert not (tmp_path / "state").exists()
 
 
+def test_a_store_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder", encoding="utf-8")
+    done = run(tmp_path, "check", XDG_STATE_HOME=str(tmp_path / "file" / "state"))
+    assert done.returncode == 1
+    line = next(each for each in done.stdout.splitlines() if each.startswith("store "))
+    assert "FAILED" in line
+    assert f"{tmp_path / 'file'} is not a folder that can be written" in line
+
+
 def test_a_store_that_is_off_is_not_tried(tmp_path: Path) -> None:
     done = run(tmp_path, "check", DRAGOMAN_STORE_POLICY="off")
     assert done.returncode == 0

@@ -117,8 +117,15 @@ def test_no_ask_asks_nothing(tmp_path: Path, chat: Running) -> None:
 def test_a_wrong_path_is_explained(tmp_path: Path, chat: Running, path: str) -> None:
     code, verdict, detail = check(tmp_path, "chat", chat.url + path)
     assert (code, verdict) == (1, "FAILED")
-    assert "answered 404 at /" in detail
+    assert f"answered 404 at {chat.url}/" in detail
     assert f'write base_url = "{chat.url}/v1": that works' in detail
+
+
+def test_a_wrong_path_is_explained_although_the_model_is_called_like_the_upstream(
+    tmp_path: Path, chat: Running
+) -> None:
+    _, _, detail = check(tmp_path, "chat", chat.url, model="up")
+    assert f'write base_url = "{chat.url}/v1": that is there, but it has no model' in detail
 
 
 @pytest.mark.parametrize("kind", ["responses", "messages"])

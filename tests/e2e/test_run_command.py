@@ -10,6 +10,7 @@ import pytest
 
 from dragoman.cli import main
 from dragoman.testing import ReceivedRequest, ScriptedReply, ScriptedUpstream, json_reply
+from ports import free_port
 from pty_command import PATIENCE, answer, call, lines_of, messages, run_open, run_piped
 
 
@@ -214,6 +215,27 @@ def test_nothing_is_kept_where_storing_is_off(tmp_path: Path) -> None:
     done = run_piped(tmp_path, "say hello", env=env)
     assert (done.returncode, done.stdout.rstrip().endswith("not kept")) == (0, True), done
     assert not (tmp_path / "nothing").exists()
+
+
+def test_a_conversation_that_cannot_be_saved_is_not_offered_by_its_id(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder", encoding="utf-8")
+    done = run_piped(tmp_path, "say hello", env={"XDG_STATE_HOME": str(tmp_path / "file")})
+    assert done.returncode == 0
+    assert "this conversation cannot be saved: Not a directory" in done.stdout
+    assert done.stdout.rstrip().endswith("not kept")
+
+
+def test_an_upstream_that_is_down_is_named_once_with_its_address(tmp_path: Path) -> None:
+    port = free_port()
+    done = run_piped(
+        tmp_path, "hello", "--upstream", f"chat=http://127.0.0.1:{port}/v1", "--model", "some-model"
+    )
+    assert done.returncode == 1
+    lines = done.stdout.splitlines()
+    assert len([line for line in lines if str(port) in line]) == 1, done.stdout
+    reason = "upstream 'chat' cannot be reached: Connection refused"
+    assert [line for line in lines if line.startswith(f"{reason}; asking again in ")]
+    assert f"failed: {reason}" in lines
 
 
 def test_process_that_is_killed_loses_only_the_turn_it_was_in(tmp_path: Path) -> None:

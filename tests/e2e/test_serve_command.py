@@ -90,21 +90,34 @@ def test_several_workers_share_one_address_and_one_set_of_metrics(tmp_path: Path
         assert process.returncode == 0
 
 
-def test_port_that_is_taken_is_reported_in_one_line(tmp_path: Path) -> None:
+def serve_at(folder: Path, port: int) -> str:
+    """What a gateway complains of that cannot be started at a port."""
+    done = subprocess.run(
+        [sys.executable, "-m", "dragoman", "serve", "--port", str(port)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.returncode == 2
+    return done.stderr
+
+
+def test_port_of_another_program_is_reported_in_one_line(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        done = subprocess.run(
-            [sys.executable, "-m", "dragoman", "serve", "--port", str(port)],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-            timeout=PATIENCE,
-            check=False,
+        assert serve_at(tmp_path, port) == (
+            f"dragoman: expected to listen on 127.0.0.1:{port}, but another program does; "
+            "stop it, or choose another port: --port, server.port\n"
         )
-    assert done.returncode == 2
-    assert f"127.0.0.1:{port}" in done.stderr
-    assert "Traceback" not in done.stderr
+
+
+def test_port_of_a_gateway_is_reported_as_such(tmp_path: Path) -> None:
+    with serving(tmp_path) as (_, url):
+        complaint = serve_at(tmp_path, int(url.rpartition(":")[2]))
+    assert "but a gateway already runs there; use it (dragoman connect), stop it" in complaint
 
 
 def test_listening_beyond_this_machine_needs_a_key(tmp_path: Path) -> None:

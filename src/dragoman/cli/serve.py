@@ -85,7 +85,7 @@ def start_message(settings: Settings, url: str | None = None) -> Sequence[Line]:
         *_section("upstreams", _upstreams(settings)),
         *_section("routes", _routes(settings.routes)),
         *_section("keys", [_keys(settings)]),
-        *_section("stores", [_storage(settings.store or StoreSettings())]),
+        *_section("stores", _storage(settings.store or StoreSettings())),
         *_section("clients", _clients(access)),
         *_section("see also", _pages(settings, access)),
         (),
@@ -147,9 +147,10 @@ def _keys(settings: Settings) -> str:
     return "none needed: only this machine can connect"
 
 
-def _storage(store: StoreSettings) -> str:
+def _storage(store: StoreSettings) -> Iterator[str]:
     if store.policy == "off":
-        return "nothing"
+        yield "nothing"
+        return
     match store_engine(store.url):
         case "sqlite":
             place = str(sqlite_place(store.url, os.environ)[0])
@@ -159,7 +160,8 @@ def _storage(store: StoreSettings) -> str:
             place = "PostgreSQL"
     what = "responses that ask for it" if store.policy == "asked" else "responses"
     days = f"{store.ttl / 86_400:g} day{'' if store.ttl == 86_400 else 's'}"
-    return f"{what}, for {days}, in {place} (DRAGOMAN_STORE_POLICY=off stores nothing)"
+    yield f"{what}, for {days}, in {place}"
+    yield "DRAGOMAN_STORE_POLICY=off stores nothing"
 
 
 def _clients(access: GatewayAccess) -> Iterator[str]:

@@ -33,14 +33,27 @@ class Place(NamedTuple):
 
 def located(problem: str, file: str, places: Mapping[Path, Place]) -> str:
     """The problem with the file and the line in front; only with the file if nothing of its path is in the file."""
+    place = _place_of(problem, places)
+    if place is None:
+        return f"{file}: {problem}"
+    where = f"{file}:{place.line}" if place.is_whole else f"{file}: near line {place.line}"
+    return f"{where}: {problem}"
+
+
+def line_of(problem: str, places: Mapping[Path, Place]) -> int:
+    """The line of a problem; 0 if it has none."""
+    place = _place_of(problem, places)
+    return 0 if place is None else place.line
+
+
+def _place_of(problem: str, places: Mapping[Path, Place]) -> Place | None:
+    """Where a problem is. `is_whole`: exactly there, and not somewhere below."""
     path = _path_of(problem)
     for length in range(len(path), 0, -1):
         place = places.get(path[:length])
         if place is not None:
-            is_exact = length == len(path) or place.is_whole
-            where = f"{file}:{place.line}" if is_exact else f"{file}: near line {place.line}"
-            return f"{where}: {problem}"
-    return f"{file}: {problem}"
+            return Place(place.line, length == len(path) or place.is_whole)
+    return None
 
 
 def places_of(data: bytes) -> dict[Path, Place]:

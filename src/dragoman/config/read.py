@@ -20,11 +20,15 @@ from msgspec import Struct, structs
 
 from dragoman.config.check import check_surroundings, complete, config_error
 from dragoman.config.environment import Override, overrides_from, upstreams_from, with_key
-from dragoman.config.lines import located, places_of
+from dragoman.config.lines import line_of, located, places_of
 from dragoman.config.secrets import mask_url
 from dragoman.config.settings import (
     KIND_HINTS,
+    LogSettings,
+    ModelLimits,
+    RetrySettings,
     Route,
+    ServerSettings,
     Settings,
     StoreSettings,
     UpstreamSettings,
@@ -55,6 +59,15 @@ _S = TypeVar("_S", bound=Struct)
 
 # Kinds that need neither a base_url nor a key from the operator.
 _AT_HOME = ("rehearsal", "codex", "chatgpt-codex")
+_UNKNOWN_KEY = ": unknown key"
+_KEYS_DESCRIBED = "docs/configuration.md describes every key"
+_SECTIONS: Mapping[str, type[Struct]] = {
+    "[server]": ServerSettings,
+    "[[routes]]": Route,
+    "[retry]": RetrySettings,
+    "[log]": LogSettings,
+    "[upstreams.NAME.limits]": ModelLimits,
+}
 # Sections that name upstreams and MCP servers.
 _CROSS_REFERENCES = ("routes", "mcp", "hosted")
 # Bytes. A configuration has kilobytes; a larger file was named by mistake.
@@ -154,18 +167,23 @@ def _located(
         elsewhere = (*elsewhere, "upstreams", "routes")
     places = places_of(data)
     top = {path[0] for path in places}
-    return config_error(
-        [
-            located(each, str(file), places)
-            if _top_key(each) in top and not any(_is_at(each, key) for key in elsewhere)
-            else each
-            for each in problems
-        ]
-    )
+
+    def is_of_file(problem: str) -> bool:
+        return _top_key(problem) in top and not any(_is_at(problem, key) for key in elsewhere)
+
+    of_file = sorted(filter(is_of_file, problems), key=lambda each: line_of(each, places))
+    rest = [each for each in problems if not is_of_file(each)]
+    return config_error([*(located(each, str(file), places) for each in of_file), *rest])
 
 
 def _top_key(problem: str) -> str:
     return re.split(r"[.:\[]", problem, maxsplit=1)[0]
+
+
+def _entry(problem: str) -> str | None:
+    """The entry of a list that a problem is about: `routes[0]`; None if it is about no single one."""
+    found = re.match(r"\w+\[\d+\]", problem)
+    return found[0] if found else None
 
 
 def _is_at(problem: str, path: str) -> bool:
@@ -181,7 +199,10 @@ def _follows(problem: str, found: list[str]) -> bool:
     if not found:
         return False
     if _top_key(problem) in _CROSS_REFERENCES:
-        if any(_top_key(each) in _CROSS_REFERENCES for each in found):
+        others = [each for each in found if _top_key(each) in _CROSS_REFERENCES]
+        if any(_top_key(each) != _top_key(problem) for each in others):
+            return True
+        if others and (_entry(problem) is None or _entry(problem) in map(_entry, others)):
             return True
         paths = [each.partition(": ")[0].split(".") for each in found]
         unread = [path[1] if len(path) > 1 else "" for path in paths if path[0] == "upstreams"]
@@ -189,7 +210,10 @@ def _follows(problem: str, found: list[str]) -> bool:
     for each in found:
         path = each.partition(": ")[0]
         table = path.rpartition(".")[0]
-        is_key_unclear = ": unknown key" in each or each.endswith("it is missing")
+        # A key that has a value is not the one that is misspelt.
+        is_key_unclear = (
+            _UNKNOWN_KEY in each or each.endswith("it is missing")
+        ) and ", got " not in problem
         if _is_at(problem, path) or (is_key_unclear and table and _is_at(problem, table)):
             return True
     return False
@@ -237,7 +261,17 @@ def _read_file(file: Path) -> bytes:
 def _read_settings(file: Path, data: bytes, problems: list[str]) -> Settings:
     """The settings of a file; without those that have a problem, so that the others can be checked too."""
     settings = read_usable(Settings, read_toml(data, str(file)), "", problems)
+    problems[:] = [
+        each + _home_of(each) if each.endswith(_UNKNOWN_KEY) else each for each in problems
+    ]
     return Settings() if settings is None else settings
+
+
+def _home_of(problem: str) -> str:
+    """The sections in which an unknown key would be known; else where the keys are described."""
+    key = problem.removesuffix(_UNKNOWN_KEY).rpartition(".")[2]
+    homes = [name for name, kind in _SECTIONS.items() if key in kind.__struct_fields__]
+    return f"; it belongs into {' or '.join(homes)}" if homes else f"; {_KEYS_DESCRIBED}"
 
 
 def _overrides_of(flags: Flags) -> list[Override]:

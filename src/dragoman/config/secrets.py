@@ -82,6 +82,15 @@ def mask_url(url: str, *, has_path: bool = False) -> str:
     )
 
 
+def address_of(url: str) -> str:
+    """A valid address as a client may see it: without user, password, query and fragment, and with a masked path."""
+    parts = urlsplit(url)
+    place = parts.netloc.rpartition("@")[2]
+    # An `@` in the path is no sign of a user before it.
+    path = parts.path.replace("@", "%40")
+    return mask_url(f"{parts.scheme}://{place}{path}") if place else ""
+
+
 def secrets_of(settings: Settings, environ: Mapping[str, str]) -> Secrets:
     """All masked values of the settings: none of them may appear in a log line, whatever its source."""
     store = "" if settings.store is None else settings.store.url

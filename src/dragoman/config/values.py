@@ -22,6 +22,8 @@ _S = TypeVar("_S", bound=Struct)
 
 # Below this ratio, difflib's nearest match is a coincidence (`host` for `cost` is one letter; `model` for `mode` too).
 _LIKENESS = 0.6
+# Names that a person reads in one message.
+_MOST_NAMED = 20
 _BARE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 
 
@@ -145,7 +147,7 @@ def _unknown_key(kind: type[Struct], key: str, path: str) -> str:
         if (struct := _as_struct(each)) is not None and key in struct.__struct_fields__
     ]
     meant = f"; did you mean `{inner[0]}.{key}`?" if inner else suggestion(key, known)
-    hint = meant or f"; known here: {', '.join(known)}"
+    hint = meant or (f"; known here: {', '.join(known)}" if len(known) <= _MOST_NAMED else "")
     return f"{key_path(path, key)}: unknown key{hint}"
 
 
@@ -178,8 +180,8 @@ def _read_list(kind: object, value: object, path: str, problems: Problems) -> ob
     read = tuple(
         _read(item, each, f"{path}[{index}]", problems) for index, each in enumerate(items)
     )
-    # Without one of its items, the numbers of the others would be wrong.
-    return BAD if BAD in read else read
+    # Behind an item that is left out, the numbers of the others would be wrong.
+    return read[: read.index(BAD)] if BAD in read else read
 
 
 def _read_table(kind: object, value: object, path: str, problems: Problems) -> object:

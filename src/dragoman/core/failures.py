@@ -5,6 +5,10 @@ This module knows no vendor. Each dialect writes errors in its own `errors.py`.
 
 from collections.abc import Mapping
 
+from msgspec import structs
+
+from dragoman._json import raw
+from dragoman.core.fields import read_object
 from dragoman.errors import (
     GatewayError,
     RemoteProtocolError,
@@ -108,6 +112,19 @@ def exception_of(info: ErrorInfo) -> GatewayError:
             error.kind = info.kind
             error.status = status_of(info)
             return error
+
+
+def reworded(info: ErrorInfo, message: str) -> ErrorInfo:
+    """The error with another message, which also replaces the one in `raw`. Every vendor calls it `message`, at most one level down."""
+    own = read_object(info.raw)
+    inner = read_object(own.get("error"))
+    if "message" in own:
+        changed: dict[str, object] = {**own, "message": message}
+    elif "message" in inner:
+        changed = {**own, "error": {**inner, "message": message}}
+    else:
+        return structs.replace(info, message=message, raw=None)
+    return structs.replace(info, message=message, raw=raw(changed))
 
 
 def status_of(info: ErrorInfo) -> int:

@@ -16,7 +16,7 @@ from typing import Self, TypeVar
 
 from msgspec import Struct, field, structs
 
-from dragoman.config.secrets import mask_url
+from dragoman.config.secrets import address_of
 from dragoman.config.settings import RetrySettings, Settings
 from dragoman.core.failures import ReportedError, error_info
 from dragoman.core.secrets import Secrets
@@ -189,7 +189,7 @@ async def send(
         reply = observer.replied(target, reply)
         if 200 <= reply.status <= 299:
             return reply
-        failed = await _read_error(reply, target, upstream, request.request_id)
+        failed = await _read_error(reply, target, upstream)
     except BaseException:
         reply.close()
         raise
@@ -205,7 +205,7 @@ def no_reply(error: GatewayError, secrets: Secrets, request_id: str = "") -> Err
 
 
 async def _read_error(
-    reply: UpstreamReply, target: AttemptTarget, upstream: Upstream, request_id: str
+    reply: UpstreamReply, target: AttemptTarget, upstream: Upstream
 ) -> AttemptFailed:
     try:
         data = await read_whole(reply, MAX_ERROR_BYTES)
@@ -213,29 +213,13 @@ async def _read_error(
         data = b""  # without its body, the status still says which error it is
     info = error_of_reply(reply, data, target, upstream.secrets)
     if reply.status in _NOT_THERE:
-        info = _not_there(info, target, upstream, request_id)
+        url = upstream.url_of(target.dialect, "generate")
+        # Added after the secrets were hidden, because these include the address.
+        info = not_there(target.upstream, info, address_of(url), target.model)
     failure = failure_of(reply.status, reply.headers, kind=info.kind, now=time.time())
     if failure.retry_after is not None:
         info = structs.replace(info, retry_after=failure.retry_after)
     return AttemptFailed(info, failure)
-
-
-def _not_there(
-    info: ErrorInfo, target: AttemptTarget, upstream: Upstream, request_id: str
-) -> ErrorInfo:
-    """The error of a 404 or 405 with the upstream's name and the path. Only the log names the upstream's address."""
-    url = upstream.url_of(target.dialect, "generate")
-    if url:
-        logger.warning(
-            "%supstream %r answered %d at %s: %s",
-            f"request {request_id}: " if request_id else "",
-            target.upstream,
-            info.status,
-            mask_url(url),
-            info.message,
-        )
-    explained = not_there(target.upstream, info, url, target.model)
-    return upstream.secrets.hide_error(explained)
 
 
 def error_of_reply(

@@ -30,7 +30,7 @@ from dragoman.model.events import Completed, Failed, Finished
 from dragoman.model.outcome import ErrorInfo
 from dragoman.model.parts import Dialect, Text
 from dragoman.model.request import Request, Turn
-from dragoman.upstream.errors import NOT_FOLLOWED
+from dragoman.upstream.errors import ADDRESS_HINT, NOT_FOLLOWED
 from dragoman.upstream.http.upstream import DIALECTS, HttpUpstream, url_for
 
 MAX_TOKENS = 16
@@ -282,6 +282,8 @@ def _is_for_conversations(model: str) -> bool:
 def _is_about_model(error: ErrorInfo, model: str) -> bool:
     if error.code == "model_not_found":
         return True
+    if error.message.endswith(ADDRESS_HINT):
+        return False  # the message names the upstream, which may be called like the model
     return error.status in (400, 404, 422) and model in error.message
 
 
@@ -299,7 +301,7 @@ def _has_other_key_header(one: UpstreamSettings, other: UpstreamSettings) -> boo
 
 
 def _short(message: str) -> str:
-    line = " ".join(message.split()).removesuffix("; check base_url and kind")
+    line = " ".join(message.split()).removesuffix(ADDRESS_HINT)
     return line if len(line) <= _LONGEST_REASON else f"{line[:_LONGEST_REASON]}…"
 
 

@@ -81,8 +81,13 @@ async def check_store(
     """Open the store and close it again; None if nothing is stored. The default file is not created for the check."""
     if settings is None or settings.policy == "off":
         return None
-    if settings.url == "sqlite:" and not default_store_path(environ).exists():
-        where = f"sqlite, in {default_store_path(environ)} when there is something to keep"
+    file = default_store_path(environ)
+    if settings.url == "sqlite:" and not file.exists():
+        folder = next(each for each in file.parents if each.exists())
+        if not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
+            detail = f"{file} cannot be made: {folder} is not a folder that can be written"
+            return CheckFinding("store", is_ok=False, detail=detail)
+        where = f"sqlite, in {file} when there is something to keep"
         return CheckFinding("store", is_ok=True, detail=where)
     try:
         async with asyncio.timeout(patience):

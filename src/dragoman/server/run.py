@@ -17,15 +17,17 @@ import uvicorn
 
 from dragoman.config.check import warnings_of
 from dragoman.config.secrets import secrets_of
-from dragoman.config.settings import Settings
+from dragoman.config.settings import ServerSettings, Settings
 from dragoman.config.trust import plain_http
 from dragoman.errors import ConfigError
 from dragoman.server.app import App, create_app
+from dragoman.server.connect import gateway_url
 from dragoman.server.http.protocol import GatewayProtocol
 from dragoman.server.http.websocket import WEBSOCKET_ROOM, WebSocketProtocol
 from dragoman.server.observe.logs import configure_logging
 from dragoman.server.observe.metrics import shared_metrics
 from dragoman.server.reload import Report, SignalledChanges, Signals, Source
+from dragoman.server.running import find_gateway
 from dragoman.server.workers import Supervisor, WorkerChanges
 
 logger = logging.getLogger(__name__)
@@ -192,7 +194,7 @@ def serve(
     Raises:
         ConfigError: the server cannot listen on the address.
     """
-    listener = passed_listener() or _listen(settings.server.host, settings.server.port)
+    listener = passed_listener() or _listen(settings.server)
     with listener:
         for name in _PASSED_VARIABLES:
             os.environ.pop(name, None)  # they are not for the programs that are started here
@@ -213,7 +215,7 @@ def serving(settings: Settings, log: TextIO) -> Generator[str]:
     Raises:
         ConfigError: the server cannot listen on the address, or cannot start; the log says why.
     """
-    with _listen(settings.server.host, settings.server.port) as listener:
+    with _listen(settings.server) as listener:
         server = _prepare(settings, log)
         # A thread of the gateway must not keep a process alive whose main thread has ended.
         thread = threading.Thread(
@@ -312,7 +314,18 @@ def passed_listener() -> socket.socket | None:
     )
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _why_not(error: OSError, url: str) -> str:
+    """Why a port cannot be listened on, and what to do. `url`: where a gateway that has the port answers."""
+    if error.errno != errno.EADDRINUSE:
+        return f"which is not possible: {error.strerror or error} (server.host, server.port)"
+    other = "choose another port: --port, server.port"
+    if find_gateway(url) is None:
+        return f"but another program does; stop it, or {other}"
+    return f"but a gateway already runs there; use it (dragoman connect), stop it, or {other}"
+
+
+def _listen(server: ServerSettings) -> socket.socket:
+    host, port = server.host, server.port
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -321,7 +334,7 @@ def _listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         listener.close()
         raise ConfigError(
-            f"expected to listen on {host}:{port}; {error.strerror or error} (server.host, server.port)"
+            f"expected to listen on {host}:{port}, {_why_not(error, gateway_url(server))}"
         ) from error
     listener.listen(_BACKLOG)
     listener.setblocking(False)  # noqa: FBT003 - the only way to call it

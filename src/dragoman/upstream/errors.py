@@ -1,7 +1,8 @@
 """Errors for a server that gives no answer: their messages, kinds and statuses in one place.
 
-Messages use the operator's name of the upstream and say which timeout expired. Clients read them, so they quote no header, no
-query and no address. The system's error messages contain addresses, so they go into `detail`, for the operator's log.
+Messages use the operator's name of the upstream and say which timeout expired. Clients read them, so they quote no header and no
+query. Only the message of a 404 has an address, without which nobody finds a wrong one. The system's error messages contain
+addresses too, so they go into `detail`, for the operator's log.
 """
 
 import os
@@ -9,9 +10,7 @@ import socket
 import ssl
 from urllib.parse import urlsplit, urlunsplit
 
-from msgspec import structs
-
-from dragoman.core.failures import ReportedError
+from dragoman.core.failures import ReportedError, reworded
 from dragoman.core.secrets import clean
 from dragoman.errors import UpstreamError
 from dragoman.model.outcome import ErrorInfo
@@ -21,6 +20,9 @@ CONNECTIONS_TAKEN = "connections_taken"
 
 NOT_FOLLOWED = "redirect_not_followed"
 """The code of an error when the upstream redirects the request, or switches to another protocol."""
+
+ADDRESS_HINT = "; check base_url and kind"
+"""The end of a message if the address of the upstream is probably wrong."""
 
 # Characters of a location in a message: enough for any address that an operator would configure.
 _MAX_LOCATION = 300
@@ -109,21 +111,18 @@ def _shown(location: str) -> str:
     return clean(urlunsplit((parts.scheme, place, parts.path, "", "")), _MAX_LOCATION)
 
 
-def not_there(name: str, info: ErrorInfo, url: str, model: str) -> ErrorInfo:
-    """The error of a 404 or 405 that names nothing the server lacks: the address is probably wrong.
+def not_there(name: str, info: ErrorInfo, address: str, model: str) -> ErrorInfo:
+    """The error of a 404 or 405, with the name of the upstream and its address, from which the caller has removed every secret.
 
-    It names the upstream and the path, not the server. An error that has a code of its own, or names the model or another
-    thing, stays unchanged: its sender knows what is missing.
+    If the error has no code of its own and names neither the model nor anything else, the address is probably wrong.
     """
-    is_named = info.code is not None and info.code not in _VAGUE_CODES and not info.code.isdecimal()
-    if not url or is_named or (model and model in info.message):
+    if not address:
         return info
+    is_named = info.code is not None and info.code not in _VAGUE_CODES and not info.code.isdecimal()
+    is_named = is_named or bool(model and model in info.message)
     said = info.message.rstrip(". ") or "nothing more"
-    message = (
-        f"upstream {name!r} answered {info.status} at {clean(urlsplit(url).path, _MAX_LOCATION)}:"
-        f" {said}; check base_url and kind"
-    )
-    return structs.replace(info, message=message, raw=None)
+    message = f"upstream {name!r} answered {info.status} at {clean(address, _MAX_LOCATION)}: {said}"
+    return reworded(info, message if is_named else message + ADDRESS_HINT)
 
 
 def reason_of(error: Exception) -> str:

@@ -100,11 +100,30 @@ def test_a_table_has_columns_unless_it_is_too_wide() -> None:
 
 def test_text_goes_out_as_it_arrives() -> None:
     markdown = MarkdownText()
-    assert markdown.feed("A word", WIDTH) == [Span("A word")]
-    assert markdown.feed(" and **bo", WIDTH) == [Span(" and ")]
-    assert markdown.feed("ld** end", WIDTH) == [Span("bold", "strong"), Span(" end")]
-    assert markdown.feed(" [note] goes", WIDTH)[-1].text.endswith(" goes")
-    assert markdown.feed(" some_name goes", WIDTH)[-1].text.endswith(" goes")
+    shown = [
+        "".join(piece.text for piece in markdown.feed(text, WIDTH))
+        for text in ("A word", " and **bo", "ld** end", " [note] goes", " some_name goes ")
+    ]
+    assert shown == ["A", " word and", " bold", " end [note]", " goes some_name goes"]
+
+
+def test_lines_are_broken_between_words() -> None:
+    assert words("one two three four five", width=20) == "one two three four\nfive"
+    assert words("- one two three four five", width=20) == "• one two three four\n  five"
+    assert words("one two three **four and five**", width=20) == "one two three four\nand five"
+    long = "x" * 50
+    assert words(f"one {long} two", width=20) == f"one\n{long} two"
+    assert words("漢字" * 12, width=20) == "漢字" * 5 + "\n" + "漢字" * 5 + "\n" + "漢字" * 2
+
+
+def test_lines_of_code_are_not_broken() -> None:
+    code = "```\none two three four five six\n```"
+    assert words(code, width=20) == code
+
+
+def test_text_of_a_script_without_spaces_goes_out_as_it_arrives() -> None:
+    markdown = MarkdownText()
+    assert "".join(piece.text for piece in markdown.feed("漢字漢", WIDTH)) == "漢字漢"
 
 
 def test_a_mark_that_is_not_closed_is_not_waited_for_without_end() -> None:
@@ -114,17 +133,24 @@ def test_a_mark_that_is_not_closed_is_not_waited_for_without_end() -> None:
 
 
 @given(
-    st.text("ab*_`[]()\\#->|. 1\n~", max_size=80),
+    st.text("ab漢*_`[]()\\#->|. 1\n~", max_size=80),
     st.lists(st.integers(0, 80), max_size=6),
 )
 def test_the_cuts_of_a_stream_change_nothing(text: str, cuts: list[int]) -> None:
     assert rendered(text, *cuts) == rendered(text)
 
 
+@given(st.text("ab漢-> \n", max_size=200), st.integers(20, 40))
+def test_only_spaces_are_replaced_by_line_feeds(text: str, width: int) -> None:
+    whole = "".join(piece.text for piece in rendered(text, width=1_000))
+    broken = "".join(piece.text for piece in rendered(text, width=width))
+    assert "".join(broken.split()) == "".join(whole.split())
+
+
 @given(st.text("ab漢*_`[]()\\#->|. \n", max_size=80))
 def test_only_marks_disappear(text: str) -> None:
     """Every letter is shown, in its order, and every line feed is outside of styles."""
     kept = [char for char in text if char in "ab漢\n"]
-    pieces = rendered(text)
+    pieces = rendered(text, width=1_000)
     assert [c for piece in pieces for c in piece.text if c in "ab漢\n"] == kept or "|" in text
     assert all("\n" not in piece.text for piece in pieces if piece.style != "plain")

@@ -63,8 +63,8 @@ def test_it_says_where_data_is_stored_and_how_to_turn_that_off(
     monkeypatch.setenv("XDG_STATE_HOME", "/state")
     text = "\n".join(shown(SETTINGS))
     assert (
-        "  stores     responses, for 30 days, in /state/dragoman/store.db"
-        " (DRAGOMAN_STORE_POLICY=off stores nothing)\n"
+        "  stores     responses, for 30 days, in /state/dragoman/store.db\n"
+        "             DRAGOMAN_STORE_POLICY=off stores nothing\n"
     ) in text
     kept = StoreSettings(url="postgresql://me:SECRET5@db/x", policy="asked", ttl=86_400)
     text = "\n".join(shown(structs.replace(SETTINGS, store=kept)))

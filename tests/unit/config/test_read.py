@@ -171,6 +171,14 @@ def test_a_huge_file_is_refused() -> None:
             '[upstreams.a]\nkind = "chat"\nbase_url = "http://127.0.0.1:1"\nmodels = {"g*" = {strict = true}}',
             'upstreams.a.models."g*".strict: unknown key; did you mean `strict_tools`?',
         ),
+        (
+            '[upstreams.a]\nkind = "rehearsal"\nupstream_model = "x"',
+            "upstreams.a.upstream_model: unknown key; it belongs into [[routes]]",
+        ),
+        (
+            '[upstreams.a]\nkind = "rehearsal"\nzzz = "x"',
+            "upstreams.a.zzz: unknown key; docs/configuration.md describes every key",
+        ),
         ('[server]\nport = "1"', "server.port: expected an integer, got a string"),
         ("[server]\nport = true", "server.port: expected an integer, got true or false"),
         ("[server]\nport = 1.5", "server.port: expected an integer, got a number"),
@@ -226,14 +234,15 @@ def test_all_faults_of_a_file_are_reported_at_once() -> None:
     lines = complaint("port = 1\n[server]\nhost = 1\nprot = 1").split("\n")
     assert [line.split(": ")[:2] for line in lines] == [
         ["dragoman.toml:1", "port"],
-        ["dragoman.toml:4", "server.prot"],
         ["dragoman.toml:3", "server.host"],
+        ["dragoman.toml:4", "server.prot"],
     ]
 
 
 def test_faults_of_reading_and_of_checking_are_reported_at_once() -> None:
     text = """[server]
 workers = 0
+hots = "127.0.0.1"
 [log]
 levle = "info"
 [upstreams.a]
@@ -246,18 +255,24 @@ baseurl = "http://127.0.0.1:1/v1"
 [[routes]]
 model = "*"
 upstream = "c"
+[[routes]]
+modle = "x"
+upstream = "d"
 """
     lines = complaint(text).split("\n")
     assert [line.split(": ")[:2] for line in lines] == [
-        ["dragoman.toml:4", "log.levle"],
-        ["dragoman.toml:6", "upstreams.a.kind"],
-        ["dragoman.toml:11", "upstreams.b.baseurl"],
         ["dragoman.toml:2", "server.workers"],
-        ["dragoman.toml:7", "upstreams.a.base_url"],
-        ["dragoman.toml:8", "upstreams.a.api_key"],
-        ["dragoman.toml:14", "routes[0].upstream"],
+        ["dragoman.toml:3", "server.hots"],
+        ["dragoman.toml:5", "log.levle"],
+        ["dragoman.toml:7", "upstreams.a.kind"],
+        ["dragoman.toml:8", "upstreams.a.base_url"],
+        ["dragoman.toml:9", "upstreams.a.api_key"],
+        ["dragoman.toml:12", "upstreams.b.baseurl"],
+        ["dragoman.toml:15", "routes[0].upstream"],
+        ["dragoman.toml", "near line 16"],
+        ["dragoman.toml:17", "routes[1].modle"],
     ]
-    assert 'write api_key_env = "OPENAI_API_KEY"' in lines[-2]
+    assert 'write api_key_env = "OPENAI_API_KEY"' in lines[5]
 
 
 def test_a_problem_of_a_variable_or_flag_has_no_line_of_the_file() -> None:

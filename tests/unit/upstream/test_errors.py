@@ -62,7 +62,7 @@ def _found(status: int, message: str, code: str | None = None) -> ErrorInfo:
     return ErrorInfo(kind="not_found", message=message, status=status, code=code, raw=Raw(b"{}"))
 
 
-URL = "http://10.0.3.7:8000/v1/chat/completions?key=secret"
+ADDRESS = "http://10.0.3.7:8000/v1/chat/completions"
 
 
 @pytest.mark.parametrize(
@@ -74,13 +74,12 @@ URL = "http://10.0.3.7:8000/v1/chat/completions?key=secret"
         _found(405, "Method Not Allowed"),
     ],
 )
-def test_a_404_that_names_nothing_names_the_upstream_and_the_path(info: ErrorInfo) -> None:
-    explained = errors.not_there("local", info, URL, "some-model")
+def test_a_404_that_names_nothing_asks_to_check_the_address(info: ErrorInfo) -> None:
+    explained = errors.not_there("local", info, ADDRESS, "some-model")
     assert explained.message == (
-        f"upstream 'local' answered {info.status} at /v1/chat/completions: "
+        f"upstream 'local' answered {info.status} at {ADDRESS}: "
         f"{info.message.rstrip('.')}; check base_url and kind"
     )
-    assert explained.raw is None
     assert (explained.kind, explained.status) == (info.kind, info.status)
 
 
@@ -92,8 +91,28 @@ def test_a_404_that_names_nothing_names_the_upstream_and_the_path(info: ErrorInf
         _found(404, "no such response", "previous_response_not_found"),
     ],
 )
-def test_a_404_that_names_what_is_missing_stays_unchanged(info: ErrorInfo) -> None:
-    assert errors.not_there("local", info, URL, "some-model") is info
+def test_a_404_that_names_what_is_missing_keeps_its_code_and_gives_no_advice(
+    info: ErrorInfo,
+) -> None:
+    explained = errors.not_there("local", info, ADDRESS, "some-model")
+    assert explained.message == f"upstream 'local' answered 404 at {ADDRESS}: {info.message}"
+    assert explained.code == info.code
+
+
+@pytest.mark.parametrize(
+    ("own", "sent"),
+    [
+        (b'{"message":"no","param":null}', b'{"message":"%s","param":null}'),
+        (b'{"error":{"message":"no"},"id":"1"}', b'{"error":{"message":"%s"},"id":"1"}'),
+        (b'"no"', None),
+        (b'{"detail":"no"}', None),
+    ],
+)
+def test_the_error_that_came_keeps_its_other_fields(own: bytes, sent: bytes | None) -> None:
+    info = ErrorInfo(kind="not_found", message="no", status=404, raw=Raw(own))
+    explained = errors.not_there("local", info, ADDRESS, "some-model")
+    wanted = None if sent is None else sent % explained.message.encode()
+    assert (None if explained.raw is None else bytes(explained.raw)) == wanted
 
 
 def test_an_upstream_without_an_address_is_not_suspected() -> None:

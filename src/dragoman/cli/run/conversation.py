@@ -18,7 +18,7 @@ from dragoman.cli.run.display import Display, Watcher, ticking
 from dragoman.cli.run.person import Person
 from dragoman.cli.run.sessions import Sessions, StoredSession
 from dragoman.cli.run.signals import Signals
-from dragoman.cli.run.slash_commands import COMMANDS, SlashCommand, read_line
+from dragoman.cli.run.slash_commands import COMMANDS, KEYS, SlashCommand, read_line
 from dragoman.cli.screen import CLEAN, INTERRUPTED, PROBLEMS, own_command
 from dragoman.core.usage import add_usage
 from dragoman.engine.events import EngineEvent, TurnEnded
@@ -95,7 +95,8 @@ class TerminalConversation:
         cut = _CUT.get(self._finish or "stop") if reply.ended.reason == "answered" else None
         if cut is not None:
             self._watcher.note(cut, "bad")
-        self._watcher.end(reply.ended, self.session.id if self._sessions.is_kept else "")
+        is_kept = self._sessions.is_kept and not self._cannot_save
+        self._watcher.end(reply.ended, self.session.id if is_kept else "")
         return LIMITED if cut is not None else _CODES.get(reply.ended.reason, LIMITED)
 
     async def talk(self, person: Person) -> int:
@@ -118,7 +119,7 @@ class TerminalConversation:
         match command.name:
             case "/help":
                 self._list(f"{name:<9} {what}" for name, what in COMMANDS.items())
-                self._list(("A question that begins with a slash: write two slashes.",))
+                self._list(KEYS)
             case "/tools":
                 self._list(self._tool_names())
             case "/model":
@@ -209,6 +210,7 @@ class TerminalConversation:
             self.session = structs.replace(self.session, usage=add_usage(self._usage, total))
         try:
             self._sessions.save(self.session)
+            self._cannot_save = False
         except OSError as error:
             if not self._cannot_save:
                 self._cannot_save = True

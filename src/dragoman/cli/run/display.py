@@ -35,7 +35,7 @@ from dragoman.engine.events import (
 )
 from dragoman.errors import MalformedJson
 from dragoman.inspection.layout import Line, Span
-from dragoman.inspection.terminal_text import Style, cut_to, excerpt, visible, visible_line
+from dragoman.inspection.terminal_text import Style, cut_to, excerpt, visible, visible_line, wrapped
 from dragoman.model.events import (
     Event,
     InputDelta,
@@ -264,6 +264,7 @@ class Display:
         is_plain = not screen.can_write("✓✗│")
         self._signs = {"good": "+", "bad": "x"} if is_plain else {"good": "✓", "bad": "✗"}
         self._edge = "|" if is_plain else "│"
+        self._dot = " - " if is_plain else " · "
         marks = {"bullet": "-", "edge": "|", "rule": "-"} if is_plain else {}
         self._markdown = MarkdownText(**marks) if screen.shows_styles else None
 
@@ -286,9 +287,7 @@ class Display:
                 why = visible_line(event.error.message)
                 self._finish_text()
                 self._screen.clear_rows()
-                self.note(
-                    f"the answer broke off ({why}); asking again in {seconds(event.after)}", "bad"
-                )
+                self.note(f"{why}; asking again in {seconds(event.after)}", "bad")
             case Compacted():
                 self.note(
                     f"the conversation was summarised: {event.turns_before} turns became {event.turns_after}"
@@ -301,7 +300,12 @@ class Display:
     def note(self, text: str, style: Style = "faint") -> None:
         """Show a message that is not an event of the engine."""
         if not self._is_quiet or style == "bad":
-            self._screen.show((Span(visible_line(text), style),))
+            self._show_text(visible_line(text), style)
+
+    def _show_text(self, text: str, style: Style) -> None:
+        """Show a line, or as many as a terminal needs for it."""
+        lines = wrapped(text, self._screen.width) if self._screen.is_live else [text]
+        self._screen.show(*((Span(line.rstrip() if line else "", style),) for line in lines))
 
     def warn(self, text: str) -> None:
         """Report a failure on standard error, even with `--quiet`."""
@@ -314,7 +318,7 @@ class Display:
         """
         why = end_in_words(ended)
         if why:
-            self._screen.show((Span(why, "bad"),))
+            self._show_text(why, "bad")
         run = self._run
         turns = f"{ended.turn_count} turn{'' if ended.turn_count == 1 else 's'}"
         calls = f"{run.calls} call{'' if run.calls == 1 else 's'}"
@@ -328,7 +332,7 @@ class Display:
         if self._is_quiet:
             self._screen.show()  # ends the line
         else:
-            self._screen.show((Span(" · ".join(filter(None, facts)), "faint"),))
+            self._show_text(self._dot.join(filter(None, facts)), "faint")
 
     @contextmanager
     def waiting(self, what: str) -> Generator[None]:

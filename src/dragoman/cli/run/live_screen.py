@@ -79,6 +79,11 @@ class LiveScreen:
         return self._waited + (0.0 if self._asked is None else self._clock() - self._asked)
 
     @property
+    def is_live(self) -> bool:
+        """Whether the screen is a terminal that can move its cursor."""
+        return self._is_live
+
+    @property
     def shows_styles(self) -> bool:
         """Whether a person sees the text in styles, and not a program or a plain terminal."""
         return self._is_live and self._has_colours

@@ -1,7 +1,8 @@
 """Markdown for a terminal: the text of a model in styled pieces, as it streams. Pure; the text is already safe to show.
 
 Text goes out as it arrives. Held back are: the beginning of a line until it is clear what block it begins, a mark such as `**` until the
-mark that closes it, and a table until it ends. Whatever turns out to be no markup is shown as it was written.
+mark that closes it, a word until its end, and a table until it ends. Whatever turns out to be no markup is shown as it was written. Lines of
+text are broken between words; code and tables are not.
 
     # Heading        in the style of a title
     - item           • item
@@ -54,6 +55,71 @@ _OPEN = {
 }
 
 
+# Spaces; characters of scripts without spaces, between any two of which a line may be broken; words.
+_WIDE = "\u2e80-\u9fff\uac00-\ud7a3\uf900-\ufaff\uff00-\uff60\U00020000-\U0003ffff"
+_WORDS = re.compile(f" +|[{_WIDE}]|[^ {_WIDE}]+")
+_IS_WIDE = re.compile(f"[{_WIDE}]")
+_SHORTEST_LINE = 10  # cells; what is indented further is broken by the terminal
+
+
+class _WordWrap:
+    """Breaks a line between words. The word at the end is held back, because more of it may come."""
+
+    def __init__(self) -> None:
+        self._column = 0
+        self._indent = 0
+        self._space = Span("")
+        self._word: list[Span] = []
+        self._is_long = False  # the beginning of the word was longer than a line, and is shown
+
+    def begin(self, indent: int) -> None:
+        """A line begins. indent: where its text begins, and where the lines below it do."""
+        self._column = self._indent = indent
+
+    def feed(self, piece: Span, width: int) -> Iterator[Span]:
+        for part in _WORDS.findall(piece.text):
+            if part.startswith(" "):
+                yield from self._end_word(width)
+                self._space = Span(self._space.text + part, piece.style)
+            elif _IS_WIDE.match(part):
+                yield from self._end_word(width)
+                self._word = [Span(part, piece.style)]
+                yield from self._end_word(width)
+            else:
+                self._word.append(Span(part, piece.style))
+                if self._is_long or sum(cells(each.text) for each in self._word) > width:
+                    yield from self._show_word(width)
+                    self._is_long = True
+
+    def end(self, width: int) -> Iterator[Span]:
+        """The rest of the line."""
+        yield from self._end_word(width)
+        yield self._space
+        self._space = Span("")
+
+    def _end_word(self, width: int) -> Iterator[Span]:
+        if self._word:
+            yield from self._show_word(width)
+        self._is_long = False
+
+    def _show_word(self, width: int) -> Iterator[Span]:
+        word, self._word = self._word, []
+        space, self._space = self._space, Span("")
+        size = sum(cells(each.text) for each in word)
+        does_fit = self._column + cells(space.text) + size <= width
+        can_break = self._column != self._indent and width - self._indent >= _SHORTEST_LINE
+        if does_fit or self._is_long or not can_break:
+            yield space
+            self._column += cells(space.text)
+        else:
+            yield Span("\n" + " " * self._indent)
+            self._column = self._indent
+        yield from word
+        self._column += size
+        if self._column > width:  # the terminal has broken a long word
+            self._column = (self._column - 1) % width + 1
+
+
 class MarkdownText:
     """The text of one answer. `feed` and `close` return what can be shown; a line feed is always in a plain piece."""
 
@@ -65,6 +131,7 @@ class MarkdownText:
         self._style: Style = "plain"  # of this line
         self._fence: str = ""  # the fence that opened the code block
         self._table: list[str] = []
+        self._wrap = _WordWrap()
 
     def feed(self, text: str, width: int) -> list[Span]:
         """The pieces that can be shown after this text. `width`: the cells of the terminal, for tables."""
@@ -101,9 +168,16 @@ class MarkdownText:
                         yield from self._end_table(width)
                 return
             yield from self._end_table(width)
-            yield from self._begin_line(is_whole=is_whole)
-        yield from self._inline(is_whole=is_whole)
+            begun = [piece for piece in self._begin_line(is_whole=is_whole) if piece.text]
+            yield from begun
+            self._wrap.begin(sum(cells(piece.text) for piece in begun))
+        for piece in self._inline(is_whole=is_whole):
+            if self._style == "code":
+                yield piece
+            else:
+                yield from self._wrap.feed(piece, width)
         if is_whole:
+            yield from self._wrap.end(width)
             yield Span("\n")
             self._held, self._before, self._style, self._is_begun = "", "", "plain", False
 

@@ -13,6 +13,17 @@ COMMANDS: dict[str, str] = {
 }
 """Each command, and what it does."""
 
+KEYS = (
+    "",
+    "Enter     send the question",
+    "Alt-Enter begin a new line, as a backslash at the end of the line does; a paste may have many lines",
+    "Ctrl-C    empty the line, or interrupt the model; twice: quit",
+    "Ctrl-D    end, if the line is empty",
+    "Up, Down  earlier questions; Ctrl-R searches in them",
+    "A question that begins with a slash: write two slashes.",
+)
+"""The keys, for `/help`."""
+
 
 class SlashCommand(Struct, frozen=True):
     """A command as it was typed. `name` may be unknown."""

@@ -67,6 +67,7 @@ class _NoteHandler(logging.Handler):
         self._secrets = secrets
         self._watcher = watcher
         self._loop = loop
+        self._last = ""
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
@@ -74,6 +75,9 @@ class _NoteHandler(logging.Handler):
             text = f"{text}: {record.exc_info[1]!r}"
         text = redact(self._secrets.hide(text))
         is_server = record.name.startswith(_SERVERS)
+        if text == self._last and not is_server:
+            return  # one of several attempts
+        self._last = text
         show = self._watcher.warn if is_server else self._watcher.note
         with suppress(RuntimeError):  # the loop is closed, and so is the display
             # Any thread may log at any time, but only the loop's thread may write to the screen.
@@ -328,7 +332,8 @@ def _announce(plan: _Plan, tools: Toolset, watcher: Watcher, *, is_attended: boo
     else:
         is_rehearsal = all(each.kind == "rehearsal" for each in plan.settings.upstreams.values())
         by = "a stand-in that needs no key" if is_rehearsal else f"by {', '.join(names)}"
-        watcher.note(f"{plan.model}, {by}; in {plan.root}")
+        help_ = "; /help shows commands and keys" if plan.prompt is None else ""
+        watcher.note(f"{plan.model}, {by}; in {plan.root}{help_}")
         if plan.session.turns:
             watcher.note(f"continuing {plan.session.id}: {plan.session.title}")
         if not tools.sandbox.is_on:
@@ -360,7 +365,8 @@ def _root(named: str | None) -> Path:
     try:
         root = root.resolve(strict=True)
     except (OSError, RuntimeError) as error:
-        raise ConfigError(f"--root: expected a folder, got {str(root)!r}: {error}") from error
+        reason = (isinstance(error, OSError) and error.strerror) or error
+        raise ConfigError(f"--root: expected a folder, got {str(root)!r}: {reason}") from error
     if not root.is_dir():
         raise ConfigError(f"--root: expected a folder, got {str(root)!r}, which is not a folder")
     return root

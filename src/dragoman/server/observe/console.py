@@ -5,7 +5,8 @@
               losses    schema carry ×27, stop drop
               request   req_4f1c
 
-The line has at most `WIDTH` columns, so that it is not wrapped. Names are cut to their columns; the JSON lines (`logs`) have them in full.
+Every line has at most `WIDTH` columns, so that the terminal does not wrap it. Names are cut to their columns; the JSON lines (`logs`) have
+them in full. What else is logged has the same columns: time, level, message.
 """
 
 import time
@@ -15,7 +16,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from dragoman.core.secrets import clean, redact
-from dragoman.inspection.terminal_text import Style, cut_to, pad, painted
+from dragoman.inspection.terminal_text import Style, cut_to, pad, painted, wrapped
 from dragoman.server.observe.record import RequestRecord
 
 WIDTH = 120
@@ -28,6 +29,8 @@ MAX_LISTED = 8
 _WAY, _MODEL, _FINISH, _FIRST, _TOTAL, _TOKENS = 21, 27, 14, 6, 6, 10
 _LABEL = 9
 _INDENT = " " * 10
+DETAIL_WIDTH = WIDTH - len(_INDENT) - _LABEL - 1
+"""The columns for the text of a detail, or of another log line; more of it follows on the next line."""
 
 
 class _Cell(NamedTuple):
@@ -57,6 +60,14 @@ def local_second(second: int) -> str:
     return time.strftime("%H:%M:%S", time.localtime(second))
 
 
+def log_line(now: float, level: str, text: str) -> str:
+    """A line that is not about a request."""
+    first, *more = wrapped(text, DETAIL_WIDTH)
+    indent = " " * (len(_INDENT) + _LABEL + 1)
+    rows = [f"{local_second(int(now))}  {level:<{_LABEL}} {first}", *(indent + row for row in more)]
+    return "\n".join(row.rstrip() for row in rows)
+
+
 def _lines(record: RequestRecord, now: float) -> Iterator[tuple[_Cell, ...]]:
     columns = (
         _Cell(f"{local_second(int(now))}  ", "faint"),
@@ -78,7 +89,9 @@ def _lines(record: RequestRecord, now: float) -> Iterator[tuple[_Cell, ...]]:
         tail.append(_Cell(f"  {cached}", "faint"))
     yield (*columns, *tail)
     for label, text, style in _details(record):
-        yield _Cell(f"{_INDENT}{label:<{_LABEL}} ", "faint"), _Cell(text, style)
+        for number, row in enumerate(wrapped(text, DETAIL_WIDTH)):
+            head = label if number == 0 else ""
+            yield _Cell(f"{_INDENT}{head:<{_LABEL}} ", "faint"), _Cell(row.rstrip(), style)
 
 
 def _column(text: str, width: int) -> str:

@@ -25,7 +25,7 @@ from dragoman.server.observe.console import (
     MAX_NAME,
     coloured_line,
     console_line,
-    local_second,
+    log_line,
     word,
 )
 from dragoman.server.observe.record import RequestRecord
@@ -34,6 +34,8 @@ REQUESTS = "dragoman.requests"
 CALLS = "dragoman.calls"
 
 MAX_LINE = 4000
+# The attempts of one request follow one another faster; what happens again later is shown again.
+_REPEATED_SECONDS = 5.0
 
 
 class RequestLog:
@@ -218,11 +220,12 @@ class JsonFormatter(_Formatter):
 
 
 class ConsoleFormatter(_Formatter):
-    """Formats other log records for a person; a traceback follows on its own lines, indented."""
+    """Formats other log records for a person; a traceback follows on its own lines, indented. Only libraries' loggers are named."""
 
     def format(self, record: logging.LogRecord) -> str:
-        level = record.levelname.lower()
-        line = f"{local_second(int(record.created))} {level} {record.name}: {self.message(record)}"
+        is_own = record.name.startswith("dragoman.") and record.levelno > logging.DEBUG
+        text = self.message(record) if is_own else f"{record.name}: {self.message(record)}"
+        line = log_line(record.created, record.levelname.lower(), text)
         if not record.exc_info:
             return line
         trace = self.shown(self.formatException(record.exc_info)).splitlines()
@@ -240,10 +243,18 @@ class LineHandler(logging.StreamHandler[TextIO]):
     ) -> None:
         super().__init__(stream)
         self.render = render
+        self._last = ("", 0.0)  # the message of the last record, and its time
         self.setFormatter((JsonFormatter if render is json_line else ConsoleFormatter)(secrets))
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.write_lines([self.format(record)])
+        if self.render is json_line or not self._is_repeated(record):
+            self.write_lines([self.format(record)])
+
+    def _is_repeated(self, record: logging.LogRecord) -> bool:
+        """Whether a record says what the one before it said. A person need not read of each attempt of a request."""
+        message, before = record.getMessage(), self._last
+        self._last = (message, record.created)
+        return message == before[0] and record.created - before[1] < _REPEATED_SECONDS
 
     def write_lines(self, lines: Sequence[str]) -> None:
         """Write whole lines. A closed log stream must not stop the gateway."""

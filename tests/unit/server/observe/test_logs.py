@@ -11,7 +11,7 @@ import pytest
 from dragoman.config.settings import LogSettings
 from dragoman.model.outcome import Loss, Problem, Repair
 from dragoman.obsidian.answer import ObsidianReport
-from dragoman.server.observe.console import console_line
+from dragoman.server.observe.console import WIDTH, console_line
 from dragoman.server.observe.logs import (
     LineHandler,
     RequestLog,
@@ -306,4 +306,27 @@ def test_every_field_is_documented() -> None:
 def test_other_messages_have_a_line_for_people_too() -> None:
     stream = configured(form="console")
     logging.getLogger("dragoman.server").warning("a\x1b[2J%s", "b")
-    assert stream.getvalue()[8:] == " warning dragoman.server: a\\x1b[2Jb\n"
+    logging.getLogger("another").warning("c")
+    assert [line[8:] for line in stream.getvalue().splitlines()] == [
+        "  warning   a\\x1b[2Jb",
+        "  warning   another: c",
+    ]
+
+
+def test_a_long_message_for_people_goes_on_below() -> None:
+    stream = configured(form="console")
+    logging.getLogger("dragoman.server").warning("%send", "word " * 45)
+    first, *more = stream.getvalue().splitlines()
+    assert len(first) <= WIDTH
+    assert [line[:24] for line in more] == [" " * 20 + "word"] * 2
+    assert more[-1].endswith("end")
+
+
+@pytest.mark.parametrize(("form", "count"), [("console", 2), ("json", 4)])
+def test_a_message_that_is_repeated_at_once_is_shown_to_people_once(form: str, count: int) -> None:
+    stream = configured(form=form)
+    (handler,) = logging.getLogger().handlers
+    for at, text in ((1.0, "a"), (1.5, "a"), (3.0, "a"), (60.0, "a")):
+        record = logging.makeLogRecord({"name": "x", "msg": text, "created": at})
+        handler.handle(record)
+    assert len(stream.getvalue().splitlines()) == count
