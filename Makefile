@@ -38,10 +38,10 @@ check: ## formatting, lint, mypy, pyright and the import rules
 coverage: ## run every test and demand full line and branch coverage of the pure layers
 	@scripts/coverage
 
-fuzz: ## feed mutated bytes to every decoder, a million cases (ROUNDS=25)
+fuzz: ## feed mutated bytes to every decoder, a million cases (ROUNDS=50)
 	@scripts/fuzz
 
-laws: ## run the laws on ten times the examples of `make test` (ROUNDS=10)
+laws: ## run the laws on twenty times the examples of `make test` (ROUNDS=20)
 	@scripts/laws
 
 bench: ## CPU and memory of the gateway beside nginx, in one run

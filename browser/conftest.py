@@ -12,7 +12,7 @@ from browser.scenes import Scene, scene
 # By name, because the project's own environment, in which types are checked, does not have it.
 sync_api: Any = import_module("playwright.sync_api")
 
-PATIENCE_MS = 20_000
+PATIENCE_MS = 60_000
 DESK = {"width": 1440, "height": 960}
 
 OpenPage = Callable[..., Any]

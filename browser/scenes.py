@@ -153,7 +153,7 @@ class Scene:
 
         assert self.gateway is not None
         self.gateway.server.servers[0].get_loop().call_soon_threadsafe(run)
-        assert done.wait(5)
+        assert done.wait(60)
 
     def reply(self, request: ReceivedRequest) -> ScriptedReply:
         if self.replies:

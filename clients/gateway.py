@@ -1,7 +1,6 @@
 """The gateway as an operator starts it: a process with a configuration file, ready when /healthz says so."""
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -12,11 +11,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from clients.model import DIALECTS
+from ports import free_port
 
 __all__ = ("configured", "run_gateway", "serve_gateway")
 
-START_SECONDS = 20.0
-STOP_SECONDS = 15.0
+START_SECONDS = 60.0
+STOP_SECONDS = 60.0
 
 # Retries are few and short, so that tests of failures end soon; clients add their own.
 CONFIG = """
@@ -71,7 +71,7 @@ def run_gateway(
     folder: Path, options: list[str], environment: Mapping[str, str] | None = None
 ) -> Generator[tuple[str, int]]:
     """The address and the process id of `dragoman serve` with these options."""
-    port = _free_port()
+    port = free_port()
     log = folder / "gateway.log"
     command = [sys.executable, "-m", "dragoman", "serve", *options]
     with log.open("wb") as output:
@@ -96,11 +96,6 @@ def run_gateway(
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 def _wait(url: str, process: subprocess.Popen[bytes], log: Path) -> None:

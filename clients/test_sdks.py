@@ -52,7 +52,7 @@ def test_references_to_stored_items_do_not_part_calls_from_results(
 
 
 def _claims(gateway: Stack) -> float:
-    with urllib.request.urlopen(f"{gateway.url}/metrics", timeout=5) as response:
+    with urllib.request.urlopen(f"{gateway.url}/metrics", timeout=30) as response:
         lines = response.read().decode().splitlines()
     name = 'dragoman_store_seconds_count{operation="claim",outcome="ok"} '
     return sum(float(line.removeprefix(name)) for line in lines if line.startswith(name))

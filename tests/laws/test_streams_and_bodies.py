@@ -1,7 +1,7 @@
 """Law 3: an answer means the same streamed and whole.
 
 The same events are written as a stream and as a body of one dialect; what is read from both folds alike, but for
-`LISTED`. `make laws` reads ten times as many cases.
+`LISTED`. `make laws` reads twenty times as many cases.
 """
 
 import os

@@ -34,7 +34,7 @@ OFFERS = Offers(TOOLS)
 BY_NAME = {pattern.name: pattern for pattern in PATTERNS.snapshot()}
 LIMITS = BY_NAME["hermes"].limits
 COUNT = 4
-"""Texts per format and law. `make laws` reads ten times as many."""
+"""Texts per format and law. `make laws` reads twenty times as many."""
 OFFERED = (
     TOOLS,
     [{"type": "function", "name": one["name"], "parameters": one["input_schema"]} for one in TOOLS],

@@ -1,7 +1,7 @@
 """Of what models write in each format, 99.5 % is read right: calls, prose, malformed blocks and calls of other tools.
 
 The right answers come from the generator (`text_cases`), which does not use the code under test. Each case is read whole and in
-pieces. `make laws` reads ten times as many; `python tests/support/text_cases.py 2000` prints the table.
+pieces. `make laws` reads twenty times as many; `python tests/support/text_cases.py 2000` prints the table.
 """
 
 import pytest

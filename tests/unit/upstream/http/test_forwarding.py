@@ -102,7 +102,7 @@ def test_answer_that_is_cut_is_taken_up_to_the_cut(loop: str, cut: bool) -> None
 
 def test_silence_ends_in_time_counted_from_the_last_read(loop: str) -> None:
     never = asyncio.Event()
-    chunks: list[Chunk] = [b"one", Pause(0.8), b"two", Pause(0.8), b"three", Wait(never)]
+    chunks: list[Chunk] = [b"one", Pause(1.1), b"two", Pause(1.1), b"three", Wait(never)]
     came: list[bytes] = []
 
     async def scene(_server: ScriptedUpstream, reply: HttpReply) -> None:
@@ -112,7 +112,7 @@ def test_silence_ends_in_time_counted_from_the_last_read(loop: str) -> None:
         assert came == [b"one", b"two", b"three"]
         never.set()
 
-    settings = structs.replace(SETTINGS, idle_timeout=1.5)
+    settings = structs.replace(SETTINGS, idle_timeout=2.1)
     forward(loop, [ScriptedReply(chunks=chunks)], scene, settings)
 
 

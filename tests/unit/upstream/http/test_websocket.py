@@ -475,14 +475,14 @@ def test_silence_before_and_in_an_answer_is_a_timeout(run: Run) -> None:
 
 
 def test_keep_alive_frames_prevent_a_timeout(run: Run) -> None:
-    beat: list[Chunk] = [b'data: {"type":"keepalive"}\n\n', Pause(0.5)]
+    beat: list[Chunk] = [b'data: {"type":"keepalive"}\n\n', Pause(0.7)]
     chunks: list[Chunk] = [*beat * 3, FIRST, *beat * 3, REST]
 
     async def scene(_server: ScriptedUpstream, upstream: HttpUpstream) -> None:
         data = await whole(await upstream.send(asking([USER])))
         assert data.count(b'{"type":"keepalive"}') == 3  # those before the answer are left out
 
-    impatient = structs.replace(SOCKET, first_byte_timeout=1.4, idle_timeout=1.4)
+    impatient = structs.replace(SOCKET, first_byte_timeout=2.0, idle_timeout=2.0)
     run([ScriptedReply(content_type="text/event-stream", chunks=chunks)], scene, impatient)
 
 
