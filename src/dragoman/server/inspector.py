@@ -21,7 +21,7 @@ from dragoman.inspection.conversations import ConversationMarks, marks_of
 from dragoman.inspection.exchange import RecordedExchange
 from dragoman.inspection.exchange_form import ExchangeReport, RequestSummary
 from dragoman.inspection.exchange_report import report_exchange, summarize, to_json
-from dragoman.inspection.receipt import Receipt, receipt_of, receipt_words
+from dragoman.inspection.receipt import Receipt, receipt_of
 from dragoman.inspection.redaction import redact_exchange, redact_facts
 from dragoman.offload import LARGE, offload
 from dragoman.server.doors import Door
@@ -235,7 +235,7 @@ class Inspector:
         try:
             if capture.wants_receipt and not capture.is_dropped:
                 capture.receipt = await self.derive(receipt_of, exchange)
-                record.receipt = tuple(receipt_words(capture.receipt))
+                record.receipt = capture.receipt
             if capture.is_shown:
                 marks = await self.derive(marks_of, exchange)
         except Exception:
