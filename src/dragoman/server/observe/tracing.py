@@ -89,7 +89,6 @@ _PROVIDERS: Mapping[str, str] = {
     "generativelanguage.googleapis.com": "gcp.gemini",
     "aiplatform.googleapis.com": "gcp.vertex_ai",
     "openai.azure.com": "azure.ai.openai",
-    "amazonaws.com": "aws.bedrock",
     "api.deepseek.com": "deepseek",
     "api.groq.com": "groq",
     "api.mistral.ai": "mistral_ai",
@@ -116,6 +115,7 @@ _USAGE: Mapping[str, str] = {
     "reasoning": "gen_ai.usage.reasoning.output_tokens",
 }
 
+_MOST = 2**63
 _LABELS = ("gen_ai.operation.name", "gen_ai.provider.name", "server.address", "server.port")
 
 Value = str | int | float | bool | Sequence[str]
@@ -358,8 +358,9 @@ class RequestTrace:
         if self._span.is_recording():
             for member, name in _REQUEST_NUMBERS.items():
                 value: float | None = getattr(request, member)
-                if value is not None and (member, value) != ("choices", 1):
-                    self._numbers[name] = float(value) if member == "top_k" else value
+                if value is None or not _fits(value) or (member, value) == ("choices", 1):
+                    continue
+                self._numbers[name] = float(value) if member == "top_k" else value
 
     def end(self, record: RequestRecord) -> None:
         """End the spans that are open, with what is in the record."""
@@ -459,7 +460,8 @@ class RequestTrace:
         meters.duration.record(_seconds(attempt.ended - attempt.began), labels, context)
         usage = attempt.tally.usage or Usage()
         for kind, count in (("input", usage.input), ("output", usage.output)):
-            if count is not None and count >= 0:
+            # A negative count is an upstream's mistake.
+            if count is not None and count >= 0 and _fits(count):
                 typed = {**labels, "gen_ai.token.type": kind}
                 meters.tokens.record(count, typed, context)
         if attempt.is_stream:
@@ -578,7 +580,7 @@ def _answer_attributes(attempt: _Attempt) -> Attributes:
     if tally.usage is not None:
         for member, name in _USAGE.items():
             count: int | None = getattr(tally.usage, member)
-            if count is not None:
+            if count is not None and _fits(count):
                 found[name] = count
     if attempt.is_stream:
         found["gen_ai.request.stream"] = True
@@ -658,7 +660,8 @@ def _provider(target: AttemptTarget, host: str) -> str:
     if own is not None:
         return own
     for known, name in _PROVIDERS.items():
-        if host == known or host.endswith(f".{known}"):
+        # `mine.openai.azure.com`, `europe-west1-aiplatform.googleapis.com`
+        if host == known or host.endswith((f".{known}", f"-{known}")):
             return name
     return "anthropic" if target.dialect == "messages" else "openai"
 
@@ -666,6 +669,11 @@ def _provider(target: AttemptTarget, host: str) -> str:
 def _shown(text: str) -> str:
     """A name that somebody else chose, on one line, without what looks like a credential."""
     return clean(redact(text[: 2 * MAX_NAME]), MAX_NAME)
+
+
+def _fits(number: float) -> bool:
+    """Whether OTLP has room for a number. Another one would cost the whole batch, and clients and upstreams write what they like."""
+    return not isinstance(number, int) or -_MOST <= number < _MOST
 
 
 def _seconds(nanoseconds: int) -> float:
