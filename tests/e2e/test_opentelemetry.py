@@ -10,9 +10,7 @@ from typing import Any
 
 import pytest
 from msgspec import structs
-from opentelemetry.semconv import attributes as stable
-from opentelemetry.semconv._incubating import attributes as incubating
-from opentelemetry.semconv._incubating.metrics import gen_ai_metrics
+from opentelemetry import semconv
 
 from dragoman.config.settings import (
     HostedSettings,
@@ -159,12 +157,7 @@ def test_every_name_is_that_of_the_pinned_conventions_or_our_own() -> None:
         spans = collector.wait_for(4)
         collector.wait_for_metric("gen_ai.client.operation.duration", 2)
     assert {span.schema for span in spans} == {"https://opentelemetry.io/schemas/1.41.1"}
-    known = {
-        value
-        for package in (stable, incubating)
-        for folder in package.__path__
-        for value in _constants(folder)
-    }
+    known = _constants("*_attributes.py")
     used = {
         name
         for span in spans
@@ -178,15 +171,15 @@ def test_every_name_is_that_of_the_pinned_conventions_or_our_own() -> None:
         if "." in name
     }
     assert not {name for name in used if not name.startswith("dragoman.")} - known
-    metrics = {value for value in vars(gen_ai_metrics).values() if isinstance(value, str)}
-    assert {name for _, name in collector.metrics} <= metrics
+    assert {name for _, name in collector.metrics} <= _constants("gen_ai_metrics.py")
 
 
-def _constants(folder: str) -> set[str]:
-    """The names in the modules of a folder."""
+def _constants(files: str) -> set[str]:
+    """The names in these modules of the package of the conventions."""
     lines = [
         line
-        for file in Path(folder).glob("*_attributes.py")
+        for folder in semconv.__path__
+        for file in Path(folder).rglob(files)
         for line in file.read_text(encoding="utf-8").splitlines()
     ]
     return {line.split('"')[1] for line in lines if ": Final = " in line and '"' in line}
@@ -440,6 +433,19 @@ def test_only_what_is_asked_for_is_sent() -> None:
         ask(stage.url, "chat", plain_body("chat", scene.model))
         collector.wait_for(2)
     assert {request.path for request in collector.requests} == {"/v1/traces"}
+
+
+@pytest.mark.parametrize("end", ["/otlp", "/otlp/"])
+def test_the_address_of_a_collector_may_have_a_path(end: str) -> None:
+    with collecting() as collector:
+        settings = OtelSettings(endpoint=collector.url + end)
+        with running_stage(further={"otel": settings}) as stage:
+            scene = stage.scene("chat", Answer((Said(("hello",)),)))
+            ask(stage.url, "chat", plain_body("chat", scene.model))
+            collector.wait_for(2)
+            collector.wait_for_metric("gen_ai.client.operation.duration", 1)
+    paths = {request.path for request in collector.requests}
+    assert paths == {"/otlp/v1/traces", "/otlp/v1/metrics"}
 
 
 @pytest.mark.parametrize("stream", [True, False])

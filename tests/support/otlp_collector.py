@@ -71,11 +71,11 @@ class Collector:
     def take(self, request: ReceivedRequest) -> ScriptedReply:
         self.requests.append(request)
         self.bodies.append(request.body)
-        if request.path == "/v1/traces":
+        if request.path.endswith("/v1/traces"):
             self._take_spans(ExportTraceServiceRequest.FromString(request.body))
             answer = ExportTraceServiceResponse().SerializeToString()
         else:
-            assert request.path == "/v1/metrics", request.path
+            assert request.path.endswith("/v1/metrics"), request.path
             self._take_metrics(ExportMetricsServiceRequest.FromString(request.body))
             answer = ExportMetricsServiceResponse().SerializeToString()
         return ScriptedReply(content_type=_PROTOBUF, chunks=[answer])
