@@ -216,6 +216,10 @@ class Bench:
         capturing = self._keep(targets.start_gateway(self._home, self.mock.port, None, "--inspect"))
         first = targets.gateway_contestant(capturing, pairs[0])
         found.append(structs.replace(first, label=f"{first.label}, captured"))
+        # Every request has its spans, and all of them are sent: to the mock, which accepts and forgets them.
+        tracing = targets.start_gateway(self._home, self.mock.port, collector=self.mock.port)
+        first = targets.gateway_contestant(self._keep(tracing), pairs[0])
+        found.append(structs.replace(first, label=f"{first.label}, traced"))
         return found
 
     def peers(self) -> dict[str, Contestant]:

@@ -91,6 +91,12 @@ upstream = "{kind}"
 """
 
 
+_OTEL = """
+[otel]
+endpoint = "http://127.0.0.1:{collector}"
+"""
+
+
 class Pair(msgspec.Struct, frozen=True):
     door: str
     upstream: str
@@ -158,21 +164,34 @@ def start_nginx(program: str, home: Path, mock: int) -> Service:
     return service
 
 
-def write_config(home: Path, mock: int, store: Path | None = None) -> Path:
+def write_config(
+    home: Path, mock: int, store: Path | None = None, collector: int | None = None
+) -> Path:
     """Keys, metrics, limits, routes and a JSON log line per request: as one would run it.
 
     store: the SQLite file that responses are kept in; None: they are not kept.
+    collector: the port of what takes traces and metrics by OTLP; None: there are none.
     """
-    config = home / ("dragoman.toml" if store is None else "dragoman-stored.toml")
+    name = "stored" if store is not None else "plain" if collector is None else "traced"
+    config = home / f"dragoman-{name}.toml"
     kept = _NO_STORE if store is None else f'url = "sqlite://{store}"'
     upstreams = "".join(_UPSTREAM.format(kind=kind, mock=mock) for kind in PATHS)
-    config.write_text(_GATEWAY.format(key=_KEY, store=kept) + upstreams, encoding="utf-8")
+    text = _GATEWAY.format(key=_KEY, store=kept) + upstreams
+    if collector is not None:
+        text += _OTEL.format(collector=collector)
+    config.write_text(text, encoding="utf-8")
     return config
 
 
-def start_gateway(home: Path, mock: int, store: Path | None = None, *options: str) -> Service:
+def start_gateway(
+    home: Path,
+    mock: int,
+    store: Path | None = None,
+    *options: str,
+    collector: int | None = None,
+) -> Service:
     port = free_port()
-    config = write_config(home, mock, store)
+    config = write_config(home, mock, store, collector)
     command = [sys.executable, "-m", "dragoman", "serve"]
     command += ["--config", str(config), "--port", str(port), *options]
     service = Service(command, port, home / "gateway.log")

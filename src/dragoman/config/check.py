@@ -6,7 +6,8 @@ and files that the settings name; a server calls it before it starts.
 
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from ipaddress import ip_address
 from shutil import which
 from typing import get_args
@@ -26,6 +27,7 @@ from dragoman.config.settings import (
     DumpSettings,
     InspectSettings,
     ModelLimits,
+    OtelSettings,
     Route,
     ServerSettings,
     Settings,
@@ -46,6 +48,7 @@ from dragoman.textcalls.registry import choose_patterns
 
 __all__ = (
     "MAX_KEY_NAME",
+    "OTEL_MISSING",
     "REHEARSAL",
     "check_surroundings",
     "complete",
@@ -71,6 +74,9 @@ _VARIABLE = re.compile(r"\$\{?([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)\}?")
 # 16 random letters are some 90 bits. Shorter keys are often words, which an attacker tries first.
 _SHORTEST_KEY = 16
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+OTEL_MISSING = "expected the OpenTelemetry SDK and its OTLP exporter: install dragoman[otel]"
+"""What messages say if the extra `otel` is not installed."""
+_OTEL_PACKAGES = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
 MAX_KEY_NAME = 64
 """Letters of a key's name: it is a label in metrics and a word in log lines."""
 
@@ -94,6 +100,7 @@ def complete(settings: Settings) -> Settings:
         *_keys(completed),
         *_dump(completed.dump),
         *_inspect(completed.inspect, completed.server),
+        *_otel(completed.otel),
         *_chat(completed.chat),
         *_store(store),
         *_upstreams(completed),
@@ -142,6 +149,7 @@ def check_surroundings(settings: Settings, environ: Mapping[str, str]) -> None:
         if upstream.ca_file is not None and not os.access(upstream.ca_file, os.R_OK):
             problems.append(f"{path}.ca_file: expected a readable file, got {upstream.ca_file!r}")
     problems += _mcp_surroundings(settings, environ)
+    problems += _otel_surroundings(settings.otel)
     if problems:
         raise config_error(problems)
 
@@ -251,6 +259,22 @@ def _inspect(inspect: InspectSettings, server: ServerSettings) -> Iterator[str]:
             yield f"inspect.api_keys[{index}]: expected one of server.api_keys, got another key"
     if inspect.record is not None and not inspect.record.strip():
         yield "inspect.record: expected the name of a folder, got an empty string"
+
+
+def _otel(otel: OtelSettings) -> Iterator[str]:
+    if otel.endpoint is not None:
+        yield from _address(
+            otel.endpoint,
+            "otel.endpoint",
+            example="http://127.0.0.1:4318",
+            elsewhere="put credentials into OTEL_EXPORTER_OTLP_HEADERS",
+        )
+        if not (otel.traces or otel.metrics):
+            yield "otel: expected traces or metrics to be sent, both are off; leave the endpoint out"
+    if otel.service_name is not None and not otel.service_name.strip():
+        yield "otel.service_name: expected a name, got an empty string"
+    if otel.forward and not otel.traces:
+        yield "otel.forward: expected `traces = true` beside it: without traces there is nothing to forward"
 
 
 def _store(store: StoreSettings) -> Iterator[str]:
@@ -365,7 +389,14 @@ def _base_url(upstream: UpstreamSettings, path: str) -> Iterator[str]:
         yield from _address(upstream.base_url, f"{path}.base_url")
 
 
-def _address(url: str, path: str, *, may_have_user: bool = False) -> Iterator[str]:
+def _address(
+    url: str,
+    path: str,
+    *,
+    may_have_user: bool = False,
+    example: str = "http://127.0.0.1:8000/v1",
+    elsewhere: str = "use api_key, api_key_env or headers",
+) -> Iterator[str]:
     try:
         parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -373,13 +404,13 @@ def _address(url: str, path: str, *, may_have_user: bool = False) -> Iterator[st
         usable = False
         parts = urlsplit("")
     if not usable or url != url.strip():
-        yield f"{path}: expected an address such as http://127.0.0.1:8000/v1, got {mask_url(url)!r}"
+        yield f"{path}: expected an address such as {example}, got {mask_url(url)!r}"
     elif parts.query or parts.fragment:
-        yield f"{path}: expected an address without `?` and `#`, got {mask_url(url)!r}; a query goes into `query`"
+        hint = "; a query goes into `query`" if path.startswith("upstreams") else ""
+        yield f"{path}: expected an address without `?` and `#`, got {mask_url(url)!r}{hint}"
     elif "@" in parts.netloc and not may_have_user:
         yield (
-            f"{path}: expected an address without user and password, got {mask_url(url)!r}; "
-            "use api_key, api_key_env or headers"
+            f"{path}: expected an address without user and password, got {mask_url(url)!r}; {elsewhere}"
         )
 
 
@@ -490,6 +521,18 @@ def _mcp(settings: Settings) -> Iterator[str]:
         if name not in names:
             hint = _hint(name, names, "there are") if names else "; there is no [[mcp]]"
             yield f'{path}: there is no MCP server "{name}"{hint}'
+
+
+def _otel_surroundings(otel: OtelSettings) -> Iterator[str]:
+    if otel.endpoint is not None and not _is_installed(_OTEL_PACKAGES):
+        yield f"otel.endpoint: {OTEL_MISSING}"
+
+
+def _is_installed(packages: Sequence[str]) -> bool:
+    try:
+        return all(find_spec(package) is not None for package in packages)
+    except ModuleNotFoundError:  # a package above one of them is missing
+        return False
 
 
 def _mcp_surroundings(settings: Settings, environ: Mapping[str, str]) -> Iterator[str]:

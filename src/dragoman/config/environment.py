@@ -63,6 +63,7 @@ _VARIABLES: Mapping[str, tuple[str, str, Callable[[str], object]]] = {
     "DRAGOMAN_ALLOWED_HOSTS": ("server", "allowed_hosts", _items),
     "DRAGOMAN_LOG_FORMAT": ("log", "format", _text),
     "DRAGOMAN_LOG_LEVEL": ("log", "level", _text),
+    "DRAGOMAN_OTEL_ENDPOINT": ("otel", "endpoint", _text),
     "DRAGOMAN_STORE_URL": ("store", "url", _text),
     "DRAGOMAN_STORE_POLICY": ("store", "policy", _text),
     "DRAGOMAN_STORE_TTL": ("store", "ttl", _number),

@@ -39,6 +39,12 @@ _PATH_WORDS = frozenset(
 _USUAL_COMMAND = UpstreamSettings(kind="codex").command
 # The vendors' public addresses: their error messages link to pages there.
 _PUBLIC = frozenset((OPENAI_HOST, ANTHROPIC_HOST, "chatgpt.com"))
+# Lists of `name=value`, percent-encoded.
+_OTEL_HEADERS = (
+    "OTEL_EXPORTER_OTLP_HEADERS",
+    "OTEL_EXPORTER_OTLP_TRACES_HEADERS",
+    "OTEL_EXPORTER_OTLP_METRICS_HEADERS",
+)
 # The subcommand of Codex, not an argument that an operator chose.
 _APP_SERVER = "app-server"
 
@@ -57,8 +63,17 @@ def masked(settings: Settings) -> Settings:
         # The path is a database or a file.
         store = structs.replace(store, url=mask_url(store.url, has_path=True))
     mcp = tuple(_masked_mcp(each) for each in settings.mcp)
+    otel = settings.otel
+    if otel.endpoint is not None:
+        otel = structs.replace(otel, endpoint=mask_url(otel.endpoint))
     return structs.replace(
-        settings, server=server, inspect=inspect, upstreams=upstreams, store=store, mcp=mcp
+        settings,
+        server=server,
+        inspect=inspect,
+        otel=otel,
+        upstreams=upstreams,
+        store=store,
+        mcp=mcp,
     )
 
 
@@ -102,7 +117,20 @@ def secrets_of(settings: Settings, environ: Mapping[str, str]) -> Secrets:
         found |= upstream_secrets(upstream, key)
     for server in settings.mcp:
         found |= mcp_secrets(server, environ)
+    if settings.otel.endpoint is not None:
+        found |= _otel_secrets(settings.otel.endpoint, environ)
     return found
+
+
+def _otel_secrets(endpoint: str, environ: Mapping[str, str]) -> Secrets:
+    """The values of the headers that the OpenTelemetry SDK sends, and what may be secret in the collector's address."""
+    values: set[str] = set()
+    for variable in _OTEL_HEADERS:
+        for pair in environ.get(variable, "").split(","):
+            value = pair.partition("=")[2].strip()
+            values |= {value, unquote(value)}
+    credentials = {part for value in values for part in header_credentials(value)}
+    return Secrets(credentials | values, url_others(endpoint))
 
 
 def upstream_secrets(settings: UpstreamSettings, key: str | None = None) -> Secrets:

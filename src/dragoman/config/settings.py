@@ -32,6 +32,7 @@ __all__ = (
     "McpServerSettings",
     "ModelLimits",
     "OAuthSettings",
+    "OtelSettings",
     "PriceSettings",
     "RestartSettings",
     "RetrySettings",
@@ -78,6 +79,7 @@ Delay = Annotated[float, Range(may_be_zero=True)]
 Amount = Annotated[float, Range()]
 Price = Annotated[float, Range(may_be_zero=True)]
 Port = Annotated[int, Range(may_be_zero=True, most=65535, what="a port")]
+Share = Annotated[float, Range(may_be_zero=True, most=1, what="a share")]
 
 LONGEST_WAIT = 3600.0
 """Seconds: an hour. A longer wait is probably a mistake of unit."""
@@ -125,6 +127,25 @@ class InspectSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     def __repr__(self) -> str:
         """Without the keys: tracebacks show this text."""
         return f"InspectSettings(capture={self.capture!r}, …)"
+
+
+class OtelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Traces and metrics for an OpenTelemetry collector; see `docs/opentelemetry.md`. Nothing is sent unless `endpoint` is set.
+
+    endpoint: the collector's address for OTLP over HTTP, to which `/v1/traces` and `/v1/metrics` are added. Its headers, which may
+        be secret, its certificates and its timeouts are in the variables of the OpenTelemetry SDK.
+    service_name: None: `OTEL_SERVICE_NAME`, else `dragoman`.
+    sample_ratio: the share of traces that are recorded, of those that begin here; a caller's own decision is kept.
+        None: what `OTEL_TRACES_SAMPLER` says, else all.
+    forward: upstreams get the header `traceparent`, and so can add their spans to the trace.
+    """
+
+    endpoint: str | None = None
+    service_name: str | None = None
+    traces: bool = True
+    metrics: bool = True
+    sample_ratio: Share | None = None
+    forward: bool = False
 
 
 class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -551,6 +572,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     chat: ChatSettings = field(default_factory=ChatSettings)
     dump: DumpSettings = field(default_factory=DumpSettings)
     inspect: InspectSettings = field(default_factory=InspectSettings)
+    otel: OtelSettings = field(default_factory=OtelSettings)
     retry: RetrySettings = field(default_factory=RetrySettings)
     store: StoreSettings | None = None
     upstreams: dict[str, UpstreamSettings] = field(default_factory=dict[str, UpstreamSettings])

@@ -242,6 +242,14 @@ def _server_claims(file: Settings, used: Settings) -> Iterator[Claim]:
     record = file.inspect.record
     if record is not None and used.inspect.record == record:
         yield Claim("inspect.record", f"write all requests and answers into {record}")
+    collector = file.otel.endpoint
+    if (
+        collector is not None
+        and used.otel.endpoint == collector
+        and not is_loopback(_host(collector))
+    ):
+        what = f"send traces of all requests, without their contents, to {mask_url(collector)}"
+        yield Claim("otel.endpoint", what)
     store = "" if file.store is None else file.store.url
     if store not in _OWN_STORES and used.store is not None and used.store.url == store:
         yield Claim("store.url", f"keep conversations in {mask_url(store, has_path=True)}")

@@ -1,6 +1,7 @@
 """Merges reports of usage and limits, adds up the usage of answers, and counts one answer for its log line and metrics."""
 
 from collections.abc import Iterable
+from hashlib import sha256
 
 from msgspec import Struct, structs
 
@@ -33,10 +34,27 @@ CallNote = tuple[str, str, int]
 """A call without its content: its name, its call id and the characters of its input."""
 
 
+class InputHash(Struct, frozen=True, gc=False):
+    """The source text of a call's input in UTF-8: its size and its hash."""
+
+    bytes: int
+    sha256: str
+
+
+def hash_input(text: str) -> InputHash:
+    """A model may write half a surrogate pair, which UTF-8 has no bytes for: it counts as three."""
+    data = text.encode("utf-8", "surrogatepass")
+    return InputHash(len(data), sha256(data).hexdigest())
+
+
 class Tally(Struct, eq=False):
-    """A summary of one answer without its content: calls, finish, tokens. `note` every event, or those in `NOTED`."""
+    """A summary of one answer without its content: calls, finish, tokens. `note` every event, or those in `NOTED`.
+
+    hashes: of the inputs of `calls`; None: nobody wants them.
+    """
 
     started: bool = False
+    response_id: str = ""
     model: str = ""
     usage: Usage | None = None
     limits: Limits | None = None
@@ -44,6 +62,7 @@ class Tally(Struct, eq=False):
     error: ErrorInfo | None = None
     call_count: int = 0
     calls: list[CallNote] = []
+    hashes: list[InputHash] | None = None
 
     def note(self, event: Event) -> None:
         match event:
@@ -58,7 +77,8 @@ class Tally(Struct, eq=False):
             case Failed(error=error):
                 self.error = error
                 self.finish = "error"
-            case Started(model=model):
+            case Started(response_id=response_id, model=model):
+                self.response_id = response_id
                 self.model = model
                 self.started = True
             case _:
@@ -73,20 +93,29 @@ class Tally(Struct, eq=False):
         self.call_count += 1
         if len(self.calls) < MAX_NOTED:
             self.calls.append((call.name, call.call_id, len(call.input)))
+            if self.hashes is not None:
+                self.hashes.append(hash_input(call.input))
 
 
-def tally_of(events: Iterable[Event]) -> Tally:
+def make_tally(*, hashes: bool = False) -> Tally:
+    """The tally of an answer that has not begun."""
+    return Tally(hashes=[]) if hashes else Tally()
+
+
+def tally_of(events: Iterable[Event], *, hashes: bool = False) -> Tally:
     """The tally of an answer's events."""
-    tally = Tally()
+    tally = make_tally(hashes=hashes)
     for event in events:
         if type(event) in NOTED:
             tally.note(event)
     return tally
 
 
-def tally_whole(outcome: Outcome) -> Tally:
+def tally_whole(outcome: Outcome, *, hashes: bool = False) -> Tally:
     """The tally of an answer that has completed."""
-    tally = Tally(True, outcome.model, outcome.usage, outcome.limits)  # noqa: FBT003 -- it has started
+    tally = make_tally(hashes=hashes)
+    tally.started, tally.response_id, tally.model = True, outcome.response_id, outcome.model
+    tally.usage, tally.limits = outcome.usage, outcome.limits
     for choice in outcome.choices:
         tally.finish = choice.finish
         for part in choice.parts:

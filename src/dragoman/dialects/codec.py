@@ -41,12 +41,14 @@ class DecodeContext(Struct, frozen=True, gc=False, kw_only=True):
         choices (Copilot does) is merged.
     name_fallback: which one. `schema`: the only tool whose schema the arguments satisfy; `positional`: the n-th tool.
     seed: for minted ids; empty means the response's own id.
+    hashes_inputs: the tally of the answer gets the hashes of its calls' inputs.
     """
 
     tools: tuple[Tool, ...] = ()
     choices: int | None = None
     name_fallback: Literal["schema", "positional"] = "schema"
     seed: str = ""
+    hashes_inputs: bool = False
 
 
 class EncodeContext(Struct, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ from dragoman.core.aliases import NameMap
 from dragoman.core.losses import answer_book
 from dragoman.core.restore import Restorer
 from dragoman.core.serialize import PASSING
-from dragoman.core.usage import NOTED, Tally, tally_of
+from dragoman.core.usage import NOTED, Tally, make_tally, tally_of
 from dragoman.dialects.codec import DecodeContext, EncodeContext
 from dragoman.dialects.registry import codec
 from dragoman.dialects.staging import Scanning, Stage
@@ -91,7 +91,7 @@ class StreamInterpreter:
         change: Change | None = None,
         scan: Stage | None = None,
     ) -> None:
-        self.tally = Tally()
+        self.tally = make_tally(hashes=decode.hashes_inputs)
         self._decoder = make_decoder(source, decode)
         self._change = change.feed if isinstance(change, Restorer) else change
         self._passes = change.passes if isinstance(change, Restorer) else None
@@ -194,7 +194,7 @@ class BodyCollector:
         decode: DecodeContext,
         change: Change | None = None,
     ) -> None:
-        self.tally = Tally()
+        self.tally = make_tally(hashes=decode.hashes_inputs)
         self._decoder = make_decoder(source, decode)
         self._change = change
         self._events: list[Event] = []
@@ -262,7 +262,7 @@ def stream_body(
         events = tuple(chain.from_iterable(map(change, events)))
     encoder = make_encoder(target, encode)
     stream = encoder.encode_all(events) + encoder.close()
-    tally = tally_of(events)
+    tally = tally_of(events, hashes=decode.hashes_inputs)
     return TranslatedBody(stream, step.problems, tally.error, encoder.losses), tally
 
 

@@ -26,7 +26,7 @@ from dragoman._json import dumps_text, escape_separators
 from dragoman.core.aliases import NameMap
 from dragoman.core.fields import replace_member
 from dragoman.core.restore import Restorer
-from dragoman.core.usage import NOTED, Tally, merge_usage
+from dragoman.core.usage import NOTED, Tally, make_tally, merge_usage
 from dragoman.dialects.codec import DecodeContext, EncodeContext, FrameVerdict
 from dragoman.dialects.registry import codec
 from dragoman.dialects.staging import HeldText, Scanning, Stage
@@ -160,7 +160,7 @@ class StreamRelay:
         own = codec(dialect)
         self.is_passing = True
         self.reason = ""
-        self.tally = Tally()
+        self.tally = make_tally(hashes=decode.hashes_inputs)
         self._codec = own
         self._context = encode
         self._check = own.check(encode)

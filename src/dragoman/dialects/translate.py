@@ -346,9 +346,8 @@ def read_answer(
     if outcome is not None and not is_read:
         restored = outcome if names is None else restore_whole(outcome, names)
         if restored is not None:
-            return Answer(
-                restored, (), tally_whole(restored), restored is not outcome, is_typed=True
-            )
+            tally = tally_whole(restored, hashes=decode.hashes_inputs)
+            return Answer(restored, (), tally, restored is not outcome, is_typed=True)
     step = Step(data, unfold(outcome)) if outcome is not None else read_body(data, source, decode)
     staged = step.events
     if scan is not None:
@@ -360,7 +359,8 @@ def read_answer(
     # `scan` may emit the same text in other pieces, so its events are not compared with the decoder's.
     is_changed = events != staged or (scan is not None and scan.has_changed)
     is_typed = outcome is not None
-    return Answer(fold(events), step.problems, tally_of(events), is_changed, is_typed)
+    tally = tally_of(events, hashes=decode.hashes_inputs)
+    return Answer(fold(events), step.problems, tally, is_changed, is_typed)
 
 
 def _reads(scan: Stage, outcome: Outcome) -> bool:

@@ -73,6 +73,9 @@ MAX_ERROR_BYTES = 1024 * 1024
 _NOT_THERE = (404, 405)
 
 
+_NO_HEADERS: Mapping[str, str] = {}
+
+
 class AttemptFailed(Exception):
     """One upstream gave no answer, and nothing was forwarded. `error` is for the client, `failure` for the retry policy."""
 
@@ -95,6 +98,10 @@ class AttemptObserver:
 
     def failed(self, target: AttemptTarget, error: ErrorInfo, decision: Decision) -> None:
         """The attempt failed; `decision` is what happens next."""
+
+    def trace_headers(self) -> Mapping[str, str]:
+        """The headers with which the upstream continues the trace of this attempt; none if it must not know of it."""
+        return _NO_HEADERS
 
     def replied(self, target: AttemptTarget, reply: UpstreamReply) -> UpstreamReply:
         """The upstream replied, perhaps with an error. Returns the reply to read: this one, or one that wraps it."""
@@ -181,6 +188,9 @@ async def send(
         AttemptFailed: the upstream could not be reached, or replied with an error.
     """
     secrets = upstream.secrets
+    trace = observer.trace_headers()
+    if trace:
+        request = structs.replace(request, trace=trace)
     try:
         reply = await upstream.send(request)
     except GatewayError as error:

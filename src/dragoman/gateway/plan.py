@@ -85,12 +85,14 @@ class ClientSide(Struct, frozen=True, kw_only=True):
     """What the encoder of an answer needs to know of the client and of the request that the answer is for.
 
     seed: for minted ids. settings: the request that the answer repeats (`settings_of_client`); None if it repeats none.
+    hashes_inputs: see `DecodeContext`.
     """
 
     seed: str
     clock: Callable[[], float]
     profile: Profile = "default"
     settings: Request | None = None
+    hashes_inputs: bool = False
 
 
 class AnswerPlan(Struct, frozen=True, kw_only=True):
@@ -274,6 +276,7 @@ def plan_answer(
             choices=request.choices or 1,
             name_fallback=settings.name_fallback,
             seed=seed,
+            hashes_inputs=client.hashes_inputs,
         ),
         encode=EncodeContext(
             # If a route renamed the model, the client gets back its own name for it; else the name that the upstream reports.

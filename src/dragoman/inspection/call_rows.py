@@ -6,13 +6,13 @@ it sends an object. The input is never parsed.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from hashlib import sha256
 from typing import Literal
 
 from msgspec import structs
 
 from dragoman.core.aliases import original_id
 from dragoman.core.call_input import judge
+from dragoman.core.usage import hash_input
 from dragoman.dialects.registry import CODECS
 from dragoman.errors import GatewayError
 from dragoman.inspection.exchange import RecordedExchange
@@ -153,8 +153,8 @@ def _inputs(upstream: Call | None, client: Call | None) -> InputsReport:
 
 
 def _input(text: str) -> InputReport:
-    data = text.encode("utf-8", "surrogatepass")
-    return InputReport(len(data), sha256(data).hexdigest(), text)
+    hashed = hash_input(text)
+    return InputReport(hashed.bytes, hashed.sha256, text)
 
 
 def with_hashes(row: CallRow, whole: CallRow) -> CallRow:

@@ -11,19 +11,13 @@ from msgspec import Struct
 
 from dragoman._json import FAST_FAILURES, dumps, typed_decoder
 from dragoman.core.secrets import HIDDEN
+from dragoman.core.usage import InputHash
 from dragoman.errors import RequestRefused
 from dragoman.inspection.call_rows import call_rows
 from dragoman.inspection.exchange import RecordedExchange
 from dragoman.inspection.exchange_form import BothSides, CallRow, InputReport
 
 VERSION = 1
-
-
-class InputReceipt(Struct, frozen=True):
-    """The source text of a call's input on one wire, in UTF-8."""
-
-    bytes: int
-    sha256: str
 
 
 class CallReceipt(Struct, frozen=True, kw_only=True):
@@ -39,8 +33,8 @@ class CallReceipt(Struct, frozen=True, kw_only=True):
     executor: str
     executable: bool
     why: str | None
-    upstream: InputReceipt | None
-    client: InputReceipt | None
+    upstream: InputHash | None
+    client: InputHash | None
     equal: bool | None
     paired: bool | None = None
 
@@ -112,8 +106,8 @@ def _call_receipt(row: CallRow) -> CallReceipt:
     )
 
 
-def _input_receipt(report: InputReport | None) -> InputReceipt | None:
-    return None if report is None else InputReceipt(report.bytes, report.sha256)
+def _input_receipt(report: InputReport | None) -> InputHash | None:
+    return None if report is None else InputHash(report.bytes, report.sha256)
 
 
 def read_receipt(data: bytes) -> Receipt:
@@ -147,7 +141,7 @@ def _short(ids: BothSides) -> str:
     return str(ids.client) if same else f"{ids.upstream or '-'}={ids.client or '-'}"
 
 
-def _hash(side: InputReceipt | None) -> str:
+def _hash(side: InputHash | None) -> str:
     return "-" if side is None else side.sha256[:12]
 
 

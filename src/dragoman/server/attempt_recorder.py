@@ -1,6 +1,6 @@
 """Records the attempts and the answer of one request: in its record, in counters, and in headers of the answer."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from msgspec import Struct
@@ -11,6 +11,7 @@ from dragoman.gateway.attempt import AttemptObserver
 from dragoman.gateway.plan import PlannedRequest
 from dragoman.gateway.targets import AttemptTarget
 from dragoman.model.outcome import ErrorInfo, Loss, Problem, Repair
+from dragoman.model.request import Request
 from dragoman.server.client import Client
 from dragoman.server.http.connection import Headers
 from dragoman.server.http.headers import loss_header
@@ -122,6 +123,11 @@ class AttemptRecorder(AttemptObserver, Struct, eq=False):
     _has_failed: bool = False
     _before: tuple[tuple[Loss, ...], tuple[Repair, ...]] = ((), ())
 
+    def asked(self, request: Request) -> None:
+        """The client's request was read."""
+        if self._record.trace is not None:
+            self._record.trace.asked(request)
+
     def started(self, target: AttemptTarget) -> None:
         record = self._record
         record.attempts += 1
@@ -133,10 +139,13 @@ class AttemptRecorder(AttemptObserver, Struct, eq=False):
             self.losses, record.repairs = self._before
         else:
             self._before = (self.losses, record.repairs)
-        if self._capture is not None:
+        if self._capture is not None or record.trace is not None:
             upstream = self._gateway.upstreams.by_name[target.upstream]
-            url = mask_url(upstream.url_of(target.dialect, "generate"))
-            self._capture.attempt_started(target, url)
+            url = upstream.url_of(target.dialect, "generate")
+            if self._capture is not None:
+                self._capture.attempt_started(target, mask_url(url))
+            if record.trace is not None:
+                record.trace.attempt_started(target, url)
 
     def sent(self, target: AttemptTarget, request: PlannedRequest) -> None:
         record = self._record
@@ -149,6 +158,10 @@ class AttemptRecorder(AttemptObserver, Struct, eq=False):
             self.on_sent(target, request)
         if self._capture is not None:
             self._capture.attempt_sent(request)
+
+    def trace_headers(self) -> Mapping[str, str]:
+        trace = self._record.trace
+        return super().trace_headers() if trace is None else trace.headers()
 
     def replied(self, target: AttemptTarget, reply: UpstreamReply) -> UpstreamReply:
         gateway = self._gateway
@@ -180,6 +193,10 @@ class AttemptRecorder(AttemptObserver, Struct, eq=False):
             taps.append(dump.begin(target, self._record.request_id, secrets))
         if self._capture is not None:
             taps.append(self._capture.attempt_replied(reply.status, reply.headers))
+        trace = self._record.trace
+        timed = None if trace is None else trace.attempt_replied(reply.status, reply.headers)
+        if timed is not None:
+            taps.append(timed)
         return taps
 
     def failed(self, target: AttemptTarget, error: ErrorInfo, decision: Decision) -> None:
@@ -190,6 +207,8 @@ class AttemptRecorder(AttemptObserver, Struct, eq=False):
         self._gateway.telemetry.attempt_failed(target.upstream, error.kind, action)
         if self._capture is not None:
             self._capture.attempt_failed(error.message)
+        if self._record.trace is not None:
+            self._record.trace.attempt_failed(error)
 
     def ended(self, target: AttemptTarget, problems: Sequence[Problem]) -> None:
         del target
@@ -212,6 +231,8 @@ def note_answer(record: RequestRecord, answer: "AnswerWriter | HostedAnswer") ->
         record.call_count = tally.call_count
         record.call_names = tuple(tally.names)
         log_calls(record, tally)
+    if record.trace is not None:
+        record.trace.answered(tally)
     record.finish = tally.finish
     if tally.usage is not None:
         record.input_tokens = tally.usage.input

@@ -88,7 +88,6 @@ from dragoman.server.http.headers import (
 )
 from dragoman.server.key_limits import KeyUse
 from dragoman.server.limits import GatewayRefusal, check_head, check_json, check_tools
-from dragoman.server.observe.record import RequestRecord
 from dragoman.state.continuation import (
     ConnectionMemory,
     Continuation,
@@ -177,7 +176,7 @@ class Exchange:
         own = gateway.response_headers(door, self.request_id, self._raw_headers)
         self.client = Client(connection, own, gateway.clock, self._began)
         self.client.on_start = self._forget_request
-        self.record = RequestRecord(door=door.dialect, request_id=self.request_id)
+        self.record = gateway.make_record(door, self.request_id, self._headers, method)
         self.has_slot = False
         self.is_over = False
         self.only_upstream: str | None = None  # set: the one to ask, whatever the routes say
@@ -344,6 +343,7 @@ class Exchange:
     def _note_request(self, body: bytes, request: Request) -> Awaitable[Continuation] | None:
         self.record.model = request.model
         self._asked = request
+        self._recorder.asked(request)
         self._request = ClientRequest(body, request)
         most = self._gateway.settings.server.max_tools
         if len(request.tools) > most:
@@ -683,6 +683,7 @@ class Exchange:
                 clock=gateway.wall_clock,
                 profile=gateway.profile(self._headers),
                 settings=self._settings(),
+                hashes_inputs=self.record.trace is not None,
             ),
         )
         if self._edits is not None:

@@ -18,8 +18,10 @@ from functools import partial
 from random import getrandbits
 from typing import TYPE_CHECKING, Protocol
 
+from dragoman.config.check import OTEL_MISSING
 from dragoman.config.secrets import secrets_of
-from dragoman.config.settings import Settings, StoreSettings
+from dragoman.config.settings import OtelSettings, Settings, StoreSettings
+from dragoman.errors import ConfigError
 from dragoman.gateway.hosted.servers import HostedServers
 from dragoman.gateway.plan import Profile
 from dragoman.gateway.route import Upstreams
@@ -42,6 +44,7 @@ from dragoman.server.rate_limits import LatestLimits
 from dragoman.state.managed_store import ManagedStore
 
 if TYPE_CHECKING:
+    from dragoman.server.observe.tracing import Tracing
     from dragoman.server.websocket import WebSocketSession
 
 logger = logging.getLogger(__name__)
@@ -67,6 +70,7 @@ class Gateway:
     store: ManagedStore
     dump: Dump | None
     hosted_servers: HostedServers | None
+    tracing: "Tracing | None"
     clock: Callable[[], float]
 
     def __init__(self, settings: Settings, before: "Gateway | None" = None) -> None:
@@ -143,6 +147,10 @@ class Gateway:
             self.hosted_servers = before.hosted_servers
         else:
             self.hosted_servers = HostedServers(settings.mcp) if settings.mcp else None
+        if before is not None and before.settings.otel == settings.otel:
+            self.tracing = before.tracing
+        else:
+            self.tracing = _make_tracing(settings.otel)
 
     def take_over(self, before: "Gateway") -> None:
         """Apply the settings to what is shared with the gateway before this one, and serve its WebSockets from now on."""
@@ -240,6 +248,8 @@ class Gateway:
         """Write the noted records now."""
         records, self._records = self._records, []
         if records:
+            if self.tracing is not None:
+                _end_traces(records)
             self.telemetry.record(*records)
 
     def begin(self, exchange: Exchange) -> None:
@@ -353,6 +363,20 @@ class Gateway:
         if self._flushing is not None:
             self._flushing.cancel()
         self.flush()
+        # After the last records, whose spans it sends.
+        tracing = self.tracing
+        if tracing is not None and all(other.tracing is not tracing for other in others):
+            await tracing.close()
+
+    def make_record(
+        self, door: Door, request_id: str, headers: Mapping[bytes, bytes], method: str
+    ) -> RequestRecord:
+        """The record of a new exchange, with its trace if requests are traced. `method`: `WEBSOCKET` for a message of one."""
+        record = RequestRecord(door=door.dialect, request_id=request_id)
+        if self.tracing is not None:
+            record.trace = self.tracing.begin(door, headers, method)
+            record.trace_id = record.trace.trace_id
+        return record
 
     def mint_request_id(self, headers: Mapping[bytes, bytes]) -> str:
         """The client's `x-request-id` if it is short and plain, else a new id."""
@@ -447,6 +471,32 @@ class Gateway:
             ):
                 client.last_write = self.clock()
                 writes.create_task(_keep_open(exchange))
+
+
+def _make_tracing(settings: OtelSettings) -> "Tracing | None":
+    """What sends traces and metrics to a collector; None if there is no collector.
+
+    Raises:
+        ConfigError: the extra `otel` is not installed.
+    """
+    if settings.endpoint is None:
+        return None
+    try:
+        from dragoman.server.observe.tracing import Tracing  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise ConfigError(f"otel.endpoint: {OTEL_MISSING}") from error
+    return Tracing.to_collector(settings)
+
+
+def _end_traces(records: Collection[RequestRecord]) -> None:
+    """End the spans of finished requests. A failure of the SDK must not cost the log lines."""
+    for record in records:
+        trace, record.trace = record.trace, None
+        if trace is not None:
+            try:
+                trace.end(record)
+            except Exception:
+                logger.exception("the trace of request %s could not be ended", record.request_id)
 
 
 async def _keep_open(exchange: Exchange) -> None:

@@ -5,7 +5,7 @@ Until the first byte is written, upstreams are tried as for any request; after t
 """
 
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from itertools import chain
 from random import getrandbits
@@ -154,7 +154,7 @@ class HostedAnswer:
             _Choosing(model, tools),
             (tools, *(() if search is None else search.tools)),
             settings=engine_settings(settings),
-            observer=self._observe,
+            observer=self._observe if job.record.trace is None else self._trace(tools),
         )
         # Providers refuse a request with both forms of tools, and hosted tools have the newer form.
         theirs = tuple(
@@ -257,6 +257,21 @@ class HostedAnswer:
         return request if policy is None else apply_to_request(request, policy)[0]
 
     # --- output -----------------------------------------------------------------------------------------------------
+
+    def _trace(self, tools: HostedTools) -> Callable[[EngineEvent], Awaitable[None]]:
+        """The observer of an answer that is traced."""
+        trace = self._job.record.trace
+
+        def server(call: Call) -> str:
+            tool = tools.whose(call)
+            return "" if tool is None else tool.server
+
+        async def observe(event: EngineEvent) -> None:
+            if trace is not None:
+                trace.observe(event, server)
+            await self._observe(event)
+
+        return observe
 
     async def _observe(self, event: EngineEvent) -> None:
         merger = self._merger

@@ -25,7 +25,7 @@ from dragoman.inspection.exchange import RecordedExchange
 from dragoman.inspection.exchange_files import to_files
 from dragoman.inspection.exchange_form import ExchangeReport, RequestSummary
 from dragoman.inspection.exchange_report import report_exchange, summarize, to_json
-from dragoman.inspection.receipt import Receipt, receipt_of, receipt_words
+from dragoman.inspection.receipt import Receipt, receipt_of
 from dragoman.inspection.redaction import redact_exchange, redact_facts
 from dragoman.offload import LARGE, offload
 from dragoman.recordings import recording_name, used_bytes, write_recording
@@ -239,7 +239,7 @@ class Inspector:
         try:
             if capture.wants_receipt and not capture.is_dropped:
                 capture.receipt = await self.derive(receipt_of, exchange)
-                record.receipt = tuple(receipt_words(capture.receipt))
+                record.receipt = capture.receipt
             if capture.is_shown:
                 marks = await self.derive(marks_of, exchange)
         except Exception:

@@ -165,6 +165,8 @@ def _details(record: RequestRecord) -> Iterator[tuple[str, str, Style]]:
     if details:
         yield from details
         yield "request", word(record.request_id), "faint"
+        if record.trace_id:
+            yield "trace", record.trace_id, "faint"
 
 
 def _named(found: list[tuple[str, str]]) -> Iterator[str]:

@@ -17,6 +17,7 @@ from dragoman._json import dumps
 from dragoman.config.settings import LogSettings
 from dragoman.core.secrets import NO_SECRETS, Secrets, clean, redact
 from dragoman.core.usage import Tally
+from dragoman.inspection.receipt import receipt_words
 from dragoman.inspection.terminal_text import shows_colours
 from dragoman.obsidian.answer import ObsidianReport
 from dragoman.server.observe.console import (
@@ -136,7 +137,7 @@ def json_line(record: RequestRecord, now: float) -> str:
         line["error"] = clean(redact(record.error[: MAX_MESSAGE * 2]), MAX_MESSAGE)
     if record.client_gone:
         line["client_gone"] = True
-    who = {"caller": record.caller, "key": record.key}
+    who = {"caller": record.caller, "key": record.key, "trace_id": record.trace_id}
     line.update({name: value for name, value in who.items() if value})
     if record.losses or record.repairs or record.problems:
         line.update(_irregular(record))
@@ -144,7 +145,8 @@ def json_line(record: RequestRecord, now: float) -> str:
         line["hosted_calls"] = len(record.hosted)
         line["hosted_names"] = [clean(call.name, MAX_NAME) for call in record.hosted[:MAX_LISTED]]
     if record.receipt is not None:
-        line["receipt"] = [clean(call, MAX_MESSAGE) for call in record.receipt[:MAX_LISTED]]
+        words = receipt_words(record.receipt)[:MAX_LISTED]
+        line["receipt"] = [clean(call, MAX_MESSAGE) for call in words]
     if record.obsidian is not None:
         line["chat_contract"] = _obsidian(record.obsidian)
     return dumps(line).decode("utf-8")

@@ -1,12 +1,18 @@
-"""The record of one finished request, from which the log line and the metrics are made."""
+"""The record of one finished request, from which the log line, the metrics and the trace are made."""
+
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from dragoman.gateway.hosted.merge import HostedCall
+from dragoman.inspection.receipt import Receipt
 from dragoman.model.outcome import ErrorKind, FinishReason, Loss, Problem, Repair
 from dragoman.model.parts import Dialect
 from dragoman.obsidian.answer import ObsidianReport
 from dragoman.store.key_usage import Counts
+
+if TYPE_CHECKING:
+    from dragoman.server.observe.tracing import RequestTrace
 
 
 class RequestRecord(Struct, kw_only=True, eq=False):
@@ -22,7 +28,8 @@ class RequestRecord(Struct, kw_only=True, eq=False):
     upstream_dialect: the dialect in which the upstream was asked.
     hosted: the calls that the gateway ran, each as server, tool and outcome.
     obsidian: the report of an answer under the Obsidian policy.
-    receipt: a line for each call, if a receipt was asked for (`inspection.receipt`).
+    receipt: the receipt, if one was asked for.
+    trace: the trace of the request until its spans have ended. trace_id: for the log; empty if there is no trace.
     """
 
     door: Dialect
@@ -57,4 +64,6 @@ class RequestRecord(Struct, kw_only=True, eq=False):
     used: Counts | None = None
     hosted: tuple[HostedCall, ...] = ()
     obsidian: ObsidianReport | None = None
-    receipt: tuple[str, ...] | None = None
+    receipt: Receipt | None = None
+    trace: "RequestTrace | None" = None
+    trace_id: str = ""

@@ -9,6 +9,8 @@ connection, the client's machine or the gateway's own key. The operator's header
 - `anthropic-beta`: passed on, joined with the configured values, except for message threads, which need state that the
   upstream does not have for us.
 - Codex names sessions and turns in its own headers; only Responses upstreams get them.
+- `traceparent` and `tracestate` of the client are not passed on. If the operator asks for it, the gateway sends its own, which
+  name its span of this attempt.
 - `openai-organization` and `openai-project` belong to a key: they are sent only with the client's key.
 
 Error messages never contain a header value, so no key can appear in them.
@@ -106,6 +108,7 @@ def usual_lines(rules: HeaderRules, request: UpstreamRequest) -> str | None:
         not own_id.isprintable()
         or not own_id.isascii()
         or "x-request-id" in rules.fixed
+        or request.trace
         or (rules.passes_client_key and request.client_key is not None)
     ):
         return None
@@ -142,6 +145,8 @@ def request_headers(rules: HeaderRules, request: UpstreamRequest) -> dict[str, s
         for name, value in request.headers.items():
             if _is_codex(name) and name not in headers:
                 headers[name] = value
+    for name, value in request.trace.items():
+        headers.setdefault(name, value)
     return headers
 
 

@@ -74,7 +74,10 @@ _OF_ACCOUNT = frozenset((401, 402, 403, 429))
 _OF_ACCOUNT_IN_HANDSHAKE = _OF_ACCOUNT - {403}
 # Headers of a POST that say nothing about the connection, beside those of Codex that belong to a request.
 _NOT_OF_OWNER = frozenset(
-    ("x-request-id", "x-client-request-id", "accept", "accept-encoding", "content-type")
+    (
+        *("x-request-id", "x-client-request-id", "accept", "accept-encoding", "content-type"),
+        *("traceparent", "tracestate"),
+    )
 )
 
 ByHttp = Callable[[], Awaitable[UpstreamReply]]
