@@ -8,7 +8,7 @@ its reason here; `docs/configuration.md` describes the same keys for operators.
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from dragoman._json import MAX_VALUES
 from dragoman.model.outcome import LossAction
@@ -32,6 +32,7 @@ __all__ = (
     "McpServerSettings",
     "ModelLimits",
     "OAuthSettings",
+    "PeerSettings",
     "PriceSettings",
     "RestartSettings",
     "RetrySettings",
@@ -42,6 +43,7 @@ __all__ = (
     "Synchronous",
     "UpstreamKind",
     "UpstreamSettings",
+    "peers_of",
     "port_of",
     "split_fallback",
 )
@@ -296,9 +298,12 @@ class ModelLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class RetrySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Retries and fallbacks happen only before the first byte of an answer was forwarded.
+    """Retries and fallbacks happen only before the first byte of an answer was forwarded. See `docs/upstreams.md`.
 
     max_wait: seconds; if Retry-After is longer, the gateway does not wait and the client gets the error.
+    failures: in a row, before an upstream or a peer cools down. Less than three would punish a single lost connection.
+    cooldown: seconds of the first cooldown; doubled after each failed probe, up to `max_cooldown`, which also bounds a Retry-After.
+        A server that restarts needs some ten seconds. 0: there are no cooldowns.
     """
 
     enabled: bool = True
@@ -306,13 +311,38 @@ class RetrySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     base_delay: Delay = 0.2
     max_delay: Delay = 5.0
     max_wait: Delay = 10.0
+    failures: Count = 3
+    cooldown: Delay = 10.0
+    max_cooldown: Annotated[float, Range(most=LONGEST_WAIT)] = 300.0
+
+
+class PeerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One of several servers that answer as one upstream; see `UpstreamSettings.peers`.
+
+    name: for logs and pages. weight: its share of the conversations; 0: it is asked only if no other peer can be.
+    api_key, api_key_env, token_command: its credential; without one of them it has that of the upstream.
+    """
+
+    name: str
+    base_url: str
+    weight: Annotated[float, Range(may_be_zero=True)] = 1.0
+    api_key: str | None = None
+    api_key_env: str | None = None
+    token_command: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """Without the address and the key, which may be secret."""
+        return f"PeerSettings(name={self.name!r}, …)"
 
 
 class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One upstream.
 
     also: dialects that it accepts besides `kind`; requests in one of these are forwarded without translation.
+    peers: several servers that answer as this upstream, in place of `base_url`; conversations are divided among them.
     api_key: a key, or `client` to pass the caller's key on; api_key_env: the environment variable that holds the key.
+    token_command: a program whose output is the key, for keys that expire; see `upstream.http.token_command`.
+    api_key_header: the header that holds the key, without `Bearer`, such as Azure's `api-key`; None: that of the dialect.
     auth_file: Codex's `auth.json`, for the kind `chatgpt-codex`; None: Codex's default place.
     command, env, codex_home, children: for the kind `codex`: the program to start, variables to add to its environment,
         the folder of its configuration and login (None: Codex's default place), and the number of processes.
@@ -345,8 +375,11 @@ class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     kind: Annotated[UpstreamKind, KIND_HINTS]
     also: tuple[Dialect, ...] = ()
     base_url: str = ""
+    peers: tuple[PeerSettings, ...] = ()
     api_key: str | None = None
     api_key_env: str | None = None
+    token_command: tuple[str, ...] = ()
+    api_key_header: str | None = None
     auth_file: str | None = None
     command: tuple[str, ...] = ("codex", "app-server")
     env: dict[str, str] = field(default_factory=dict[str, str])
@@ -389,6 +422,25 @@ class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def __repr__(self) -> str:
         """Only the kind: addresses, headers, queries, variables and arguments may be secret, and tracebacks show this text."""
         return f"UpstreamSettings(kind={self.kind!r}, …)"
+
+
+def peers_of(name: str, upstream: UpstreamSettings) -> dict[str, UpstreamSettings]:
+    """The servers of an upstream, each as an upstream of its own: `name/peer`, or the upstream itself if it has no peers."""
+    if not upstream.peers:
+        return {name: upstream}
+    alone = structs.replace(upstream, peers=())
+    found: dict[str, UpstreamSettings] = {}
+    for peer in upstream.peers:
+        own = structs.replace(alone, base_url=peer.base_url)
+        if peer.api_key is not None or peer.api_key_env is not None or peer.token_command:
+            own = structs.replace(
+                own,
+                api_key=peer.api_key,
+                api_key_env=peer.api_key_env,
+                token_command=peer.token_command,
+            )
+        found[f"{name}/{peer.name}"] = own
+    return found
 
 
 class Route(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
