@@ -22,6 +22,8 @@ __all__ = (
     "CONNECTION_HEADERS",
     "DEFAULT_TTL",
     "KIND_HINTS",
+    "MODEL_PLACE",
+    "NO_PROXY",
     "OPENAI_HOST",
     "PASS_ON",
     "DumpSettings",
@@ -59,6 +61,10 @@ CODEX_INSTALL_HINT = "install it with `npm install -g @openai/codex`, or set its
 
 PASS_ON = "client"  # noqa: S105 - not a key
 """The value of `api_key` that passes the caller's key on."""
+MODEL_PLACE = "{model}"
+"""Stands for the model in `path` and `stream_path`."""
+NO_PROXY = "none"
+"""The value of `proxy` that connects directly, whatever the environment says."""
 
 CONNECTION_HEADERS = frozenset(
     ("host", "connection", "content-length", "transfer-encoding", "content-encoding", "keep-alive", "te", "upgrade")
@@ -353,6 +359,10 @@ class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     never_stream: request a body even if the client wants a stream, for servers whose streams lose or spoil calls.
     passthrough: `exact` forwards answers of the same dialect without checks.
     text_calls: the text formats of calls to look for, by name, or `auto`; empty: text is never read as calls.
+    path, stream_path: where answers and streams are asked for, behind `base_url`, if not at the dialect's own path; `{model}` is the
+        model, which the body then does not name. stream_path: None: as `path`.
+    add_fields: members, with texts as values, that every request gets, such as the version that some hosts want in the body.
+    proxy: None: as the environment says; `none`: no proxy.
     drop_fields: members of a request, at its top level and by the upstream's names, that are left out because the upstream refuses them.
     prompted_tools: the format in which tools are put into the prompt, for models without native tools.
     output_mode: how calls reach Chat clients: also as `<use_tool>` text, or only as calls; None: decided by the kind.
@@ -402,6 +412,9 @@ class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     passthrough: Literal["repair", "exact"] = "repair"
     name_fallback: Literal["schema", "positional"] = "schema"
     anthropic_version: str = "2023-06-01"
+    path: str | None = None
+    stream_path: str | None = None
+    add_fields: dict[str, str] = field(default_factory=dict[str, str])
     drop_fields: tuple[str, ...] = ()
     text_calls: tuple[str, ...] = ("auto",)
     prompted_tools: str | None = None

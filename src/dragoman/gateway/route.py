@@ -13,8 +13,9 @@ from fnmatch import translate
 from functools import lru_cache
 from urllib.parse import urlsplit
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from dragoman.config.environment import proxy_from
 from dragoman.config.settings import (
     OPENAI_HOST,
     Route,
@@ -177,6 +178,11 @@ class Upstreams:
                 found[name] = upstream.secrets.hide(problem)
         return found
 
+    def resting(self, now: float) -> dict[str, str]:
+        """The peers that are not well, and how they are. `now`: of the monotonic clock."""
+        reports = {peer: health.report(now) for peer, health in self.health.items()}
+        return {peer: report.text for peer, report in reports.items() if not report.is_well}
+
     async def close(self) -> None:
         """Close the connections to all upstreams."""
         for upstream in self.by_name.values():
@@ -238,12 +244,14 @@ def make_upstream(
     """The upstream that these settings describe.
 
     Raises:
-        ConfigError: the environment variable that should hold its key is not set.
+        ConfigError: the environment variable that should hold its key is not set, or the one for a proxy holds none.
     """
     if settings.kind == "rehearsal":
         return RehearsalUpstream(name)
     if settings.kind == "replay":
         return ReplayUpstream(name, settings)
+    if settings.proxy is None and settings.base_url:
+        settings = structs.replace(settings, proxy=proxy_from(settings.base_url, environ))
     # These modules need packages of the extra `server`; commands that only read routes work without the extra.
     from dragoman.upstream.chatgpt_codex.upstream import ChatGptCodexUpstream  # noqa: PLC0415
     from dragoman.upstream.codex.upstream import CodexUpstream  # noqa: PLC0415

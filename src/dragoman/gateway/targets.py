@@ -62,6 +62,8 @@ class AttemptTarget(Struct, frozen=True, gc=False):
             return False
         if settings.count_tokens is not None:
             return settings.count_tokens == "native"
+        if settings.path is not None:  # nobody knows the path for counts
+            return False
         is_known = settings.kind == "rehearsal" or is_openai(settings.base_url)
         return self.dialect == "messages" or is_known
 

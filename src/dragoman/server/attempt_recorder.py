@@ -158,7 +158,7 @@ class AttemptRecorder(AttemptObserver, Struct, eq=False):
         )
         is_error = not 200 <= reply.status <= 299
         if limits or is_error:
-            gateway.limits.note_headers(target.upstream, reply.headers)
+            gateway.limits.note_headers(target.peer, reply.headers)
         if is_error:
             self.error_limits = limits
         elif not self._client.started:

@@ -790,7 +790,7 @@ class Exchange:
         if answer is not None:
             note_answer(record, answer)
             if answer.tally.limits is not None:
-                self._gateway.limits.note(record.upstream, answer.tally.limits)
+                self._gateway.limits.note(record.peer or record.upstream, answer.tally.limits)
         if self._key_use is not None:
             self._gateway.named_keys.end(self._key_use, record)
         if record.error and self._caller_key:

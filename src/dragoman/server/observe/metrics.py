@@ -230,6 +230,7 @@ class Telemetry:
         self._log = RequestLog(settings.log)
         self._upstreams |= frozenset(settings.upstreams)
         for name, each in settings.upstreams.items():
+            self._upstreams |= frozenset(peers_of(name, each))
             for peer in peers_of(name, each):
                 self._meters.cooling.labels(name, peer)
         self._routes = [(re.compile(translate(r.model)).match, r.model) for r in settings.routes]
