@@ -23,7 +23,7 @@ from dragoman.config.settings import (
     CONNECTION_HEADERS,
     LONGEST_WAIT,
     MODEL_PLACE,
-    NO_PROXY,
+    DIRECT,
     PASS_ON,
     DumpSettings,
     InspectSettings,
@@ -352,7 +352,7 @@ def _upstream(upstream: UpstreamSettings, path: str) -> Iterator[str]:
     if "codex" in upstream.also:
         yield f'{path}.also: expected any of "chat", "responses", "messages"; got "codex"'
     yield from _paths(upstream, path)
-    if upstream.proxy is not None and upstream.proxy != NO_PROXY:
+    if upstream.proxy is not None and upstream.proxy != DIRECT:
         yield from _address(upstream.proxy, f"{path}.proxy", may_have_user=True)
     for name, value in upstream.headers.items():
         yield from _header(name, value, key_path(f"{path}.headers", name))

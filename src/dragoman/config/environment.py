@@ -164,10 +164,10 @@ def certificate_problems(environ: Mapping[str, str]) -> list[str]:
     file, folder = environ.get("SSL_CERT_FILE"), environ.get("SSL_CERT_DIR")
     if file and not os.access(file, os.R_OK):
         problems.append(f"SSL_CERT_FILE: expected a readable file, got {file!r}")
-    for each in (folder or "").split(os.pathsep):
-        if each and not Path(each).is_dir():
-            problems.append(f"SSL_CERT_DIR: expected a folder, got {each!r}")
-    return problems
+    missing = [
+        each for each in (folder or "").split(os.pathsep) if each and not Path(each).is_dir()
+    ]
+    return [*problems, *(f"SSL_CERT_DIR: expected a folder, got {each!r}" for each in missing)]
 
 
 def _is_here(host: str) -> bool:

@@ -23,7 +23,7 @@ __all__ = (
     "DEFAULT_TTL",
     "KIND_HINTS",
     "MODEL_PLACE",
-    "NO_PROXY",
+    "DIRECT",
     "OPENAI_HOST",
     "PASS_ON",
     "DumpSettings",
@@ -63,7 +63,7 @@ PASS_ON = "client"  # noqa: S105 - not a key
 """The value of `api_key` that passes the caller's key on."""
 MODEL_PLACE = "{model}"
 """Stands for the model in `path` and `stream_path`."""
-NO_PROXY = "none"
+DIRECT = "none"
 """The value of `proxy` that connects directly, whatever the environment says."""
 
 CONNECTION_HEADERS = frozenset(

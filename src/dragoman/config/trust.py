@@ -32,7 +32,7 @@ from dragoman.config.environment import replace_file, state_folder, write_privat
 from dragoman.config.secrets import mask_command, mask_url
 from dragoman.config.settings import (
     ANTHROPIC_HOST,
-    NO_PROXY,
+    DIRECT,
     OPENAI_HOST,
     McpServerSettings,
     Settings,
@@ -277,7 +277,7 @@ def _upstream_claims(
         yield Claim(f"{path}.api_key_env", f"send the environment variable {variable} to {place}")
     if upstream.token_command:
         yield _start(f"{path}.token_command", upstream.token_command)
-    if upstream.proxy is not None and upstream.proxy != NO_PROXY:
+    if upstream.proxy is not None and upstream.proxy != DIRECT:
         yield Claim(f"{path}.proxy", f"send everything through {mask_url(upstream.proxy)}")
     if upstream.ca_file is not None:
         yield Claim(f"{path}.ca_file", f"trust servers that {upstream.ca_file} vouches for")

@@ -54,7 +54,10 @@ from dragoman.upstream.errors import not_followed, not_there
 from dragoman.upstream.retry import (
     Decision,
     Failure,
+    Fallback,
     GiveUp,
+    OtherPeer,
+    Otherwise,
     Retry,
     decide,
     failure_of,
@@ -171,26 +174,26 @@ async def try_targets(
         now = time.monotonic()
         _note_failure(upstreams, target, failure, now, observer)
         following = order.next(now)
-        has_peer = following is not None and is_beside(following, target)
+        otherwise: Otherwise = GiveUp()
+        if following is not None:
+            otherwise = OtherPeer() if is_beside(following, target) else Fallback()
         decision = decide(
             retry,
             failure,
             attempt=tries,
             forwarded=is_forwarded(),
-            has_peer=has_peer,
-            has_fallback=following is not None and not has_peer,
+            otherwise=otherwise,
             jitter=random(),  # noqa: S311 - spreads retries, protects nothing
         )
         observer.failed(target, error, decision)
-        if following is None or isinstance(decision, (Retry, GiveUp)):
-            if not isinstance(decision, Retry):
-                raise ReportedError(error)
+        if isinstance(decision, Retry):
             await asyncio.sleep(decision.after)
             target = order.again(target, time.monotonic())
-            tries += 1
+        elif following is None or isinstance(decision, GiveUp):
+            raise ReportedError(error)
         else:
-            tries = tries + 1 if has_peer else 1
             target = order.take(following, now)
+        tries = 1 if isinstance(decision, Fallback) else tries + 1
 
 
 def _note_failure(

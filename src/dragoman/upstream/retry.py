@@ -58,7 +58,8 @@ class GiveUp(Struct, frozen=True):
     """Report the error to the client."""
 
 
-Decision = Retry | OtherPeer | Fallback | GiveUp
+Otherwise = OtherPeer | Fallback | GiveUp
+Decision = Retry | Otherwise
 
 
 class _Verdict(Enum):
@@ -113,13 +114,12 @@ def decide(
     *,
     attempt: int,
     forwarded: bool,
-    has_peer: bool = False,
-    has_fallback: bool,
+    otherwise: Otherwise,
     jitter: float,
 ) -> Decision:
     """What to do after the `attempt`-th try (from 1) of one upstream failed.
 
-    forwarded: a byte of the answer has been sent to the client. has_peer: the upstream has a peer that was not tried.
+    forwarded: a byte of the answer has been sent to the client. otherwise: what is left if the same server is not asked again.
     jitter: a random number in [0, 1).
     """
     if forwarded or not settings.enabled:
@@ -127,15 +127,15 @@ def decide(
     verdict = _verdict(failure)
     if verdict is _Verdict.NEVER:
         return GiveUp()
-    if has_peer:
-        return OtherPeer()
+    if isinstance(otherwise, OtherPeer):
+        return otherwise
     if verdict is _Verdict.AGAIN and attempt < settings.attempts:
         after = _delay(settings, attempt, jitter)
         if failure.retry_after is None:
             return Retry(after)
         if failure.retry_after <= settings.max_wait:
             return Retry(max(after, failure.retry_after))
-    return Fallback() if has_fallback else GiveUp()
+    return otherwise
 
 
 def failure_of(status: int, headers: Mapping[str, str], *, kind: ErrorKind, now: float) -> Failure:

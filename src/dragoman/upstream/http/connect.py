@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from msgspec import Struct
 
-from dragoman.config.settings import NO_PROXY, UpstreamSettings
+from dragoman.config.settings import DIRECT, UpstreamSettings
 from dragoman.errors import ConfigError, UpstreamError
 from dragoman.upstream import errors
 from dragoman.upstream.http.connection import UpstreamConnection
@@ -77,7 +77,7 @@ class Dialer:
         self._tls = tls
         self.place = address_of(settings.base_url, f"upstreams.{name}.base_url")
         self.proxy: ServerAddress | None = None
-        if settings.proxy and settings.proxy != NO_PROXY:
+        if settings.proxy and settings.proxy != DIRECT:
             self.proxy = address_of(settings.proxy, f"upstreams.{name}.proxy")
             if self.proxy.is_tls:
                 raise ConfigError(

@@ -220,7 +220,9 @@ def test_a_proxy_that_refuses_is_an_upstream_error(loop: str) -> None:
                 structs.replace(PLAIN, base_url="https://far.example", proxy=proxy)
             )
         assert error.kind == "upstream"
-        assert error.message == "upstream 'local' cannot be reached: the proxy answered 407"
+        said = "its proxy answered 407; it refuses the user and password in its address"
+        assert error.message == f"upstream 'local' cannot be reached: {said}"
+        assert error.detail == f"proxy {proxy.rpartition('@')[2]}"
 
     play(loop, main())
 
