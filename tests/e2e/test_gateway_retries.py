@@ -18,7 +18,8 @@ from stage import PATHS, Stage, deliver, running_stage
 from vendor_errors import error_body, failure_frame
 from vendor_wire import Answer, Said, Tool, body_bytes, stream
 
-QUICK = RetrySettings(attempts=3, base_delay=0.005, max_delay=0.01, max_wait=2.0)
+# The upstreams are shared by all tests, many of which let them fail: without a cooldown, each is asked nevertheless.
+QUICK = RetrySettings(attempts=3, base_delay=0.005, max_delay=0.01, max_wait=2.0, cooldown=0.0)
 ANSWER = Answer((Said(("Here ", "I am.")), Tool("call_1", "get_weather", ('{"city":', '"x"}'))))
 ERRORS = (openai.APIError, anthropic.APIError)
 

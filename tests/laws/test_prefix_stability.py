@@ -390,6 +390,8 @@ def upstream(dialect: Dialect) -> AttemptTarget:
         client_dialect="responses",
         dialect=dialect,
         upstream="u",
+        peer="u",
+        weight=1.0,
         model="m",
         settings=settings,
         accepts=target_of(settings, dialect, "m", "responses"),

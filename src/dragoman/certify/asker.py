@@ -189,8 +189,8 @@ class Asker:
         self, probe: ProbeRequest, settings: UpstreamSettings, model: str
     ) -> ProbeAnswer:
         upstreams = await self._upstreams_for(settings)
-        upstream = upstreams.by_name[self._name]
         target = upstreams.targets(probe.dialect, model)[0]
+        upstream = upstreams.by_name[target.peer]
         client = codec(probe.dialect)
         body = client.encode_request(structs.replace(probe.request, model=model)).body
         request = client.decode_request(body)
@@ -209,7 +209,7 @@ class Asker:
         received = _ReceivedAnswer()
         writer = AnswerWriter(plan, received, _ignore, upstream.secrets)
         try:
-            reply = _RecordedReply(await send(upstream, target, sent, AttemptObserver()))
+            reply = _RecordedReply(await send(upstreams, target, sent, AttemptObserver()))
         except AttemptFailed as failed:
             return structs.replace(seen, error=failed.error)
         try:

@@ -30,6 +30,7 @@ from dragoman.config.settings import (
     ServerSettings,
     Settings,
     UpstreamSettings,
+    peers_of,
 )
 from dragoman.config.trust import change_file, plain_http
 from dragoman.config.values import read_toml, toml_value
@@ -221,6 +222,8 @@ def _of_configuration(options: Options) -> tuple[str, UpstreamSettings, str | No
             f"upstreams.{options.place}: only upstreams over HTTP with a key of their own can be asked"
         )
     named = models_to_ask(whole, options.place)
+    # Peers answer alike, so the first one is asked.
+    settings = next(iter(peers_of(options.place, settings).values()))
     return options.place, settings, options.model or next(iter(named), None)
 
 

@@ -21,6 +21,7 @@ from dragoman.config.settings import (
     Settings,
     StoreSettings,
     UpstreamSettings,
+    peers_of,
     split_fallback,
 )
 from dragoman.inspection.layout import Line, Span
@@ -120,8 +121,8 @@ def _place(upstream: UpstreamSettings) -> str:
         return f"plays {upstream.recordings}"
     if upstream.kind == "codex":
         return f"started here: {' '.join(mask_command(upstream.command))}"
-    parts = urlsplit(upstream.base_url)
-    return parts.netloc.rpartition("@")[2]
+    urls = [own.base_url for own in peers_of("", upstream).values()]
+    return ", ".join(urlsplit(url).netloc.rpartition("@")[2] for url in urls)
 
 
 def _routes(routes: Sequence[Route]) -> Iterator[str]:

@@ -15,24 +15,28 @@ from urllib.parse import urlsplit
 
 from msgspec import structs
 
-from dragoman.config.environment import store_engine
+from dragoman.config.environment import certificate_problems, proxy_from, store_engine
 from dragoman.config.mcp import name_problems, server_problems
 from dragoman.config.secrets import mask_url
 from dragoman.config.settings import (
     CHATGPT_CODEX_URL,
     CODEX_INSTALL_HINT,
     CONNECTION_HEADERS,
+    DIRECT,
     LONGEST_WAIT,
+    MODEL_PLACE,
     PASS_ON,
     DumpSettings,
     InspectSettings,
     ModelLimits,
     OtelSettings,
+    PeerSettings,
     Route,
     ServerSettings,
     Settings,
     StoreSettings,
     UpstreamSettings,
+    peers_of,
     split_fallback,
 )
 from dragoman.config.values import key_path, range_problems, suggestion
@@ -69,6 +73,7 @@ _ALLOWED_HOST = re.compile(r"\*|(?:\*\.)?[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*|\[[
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
 _KEY = re.compile(r"[\x21-\x7e]+")
+_PATH = re.compile(r"/(?:[A-Za-z0-9._~!$&'()*+,;=:@%/-]|\{model\})*")
 # What a shell would replace: `$OPENAI_API_KEY`, `${OPENAI_API_KEY}`. Keys of vendors do not begin with `$`.
 _VARIABLE = re.compile(r"\$\{?([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)\}?")
 # 16 random letters are some 90 bits. Shorter keys are often words, which an attacker tries first.
@@ -129,8 +134,7 @@ def check_surroundings(settings: Settings, environ: Mapping[str, str]) -> None:
         ConfigError: one is missing.
     """
     problems: list[str] = []
-    for name, upstream in settings.upstreams.items():
-        path = key_path("upstreams", name)
+    for path, upstream in _servers(settings):
         variable = upstream.api_key_env
         if variable is not None and not environ.get(variable):
             problems.append(
@@ -146,12 +150,32 @@ def check_surroundings(settings: Settings, environ: Mapping[str, str]) -> None:
             problems.append(
                 f"{path}.command: expected the program {program!r}, found none on the PATH; {CODEX_INSTALL_HINT}"
             )
+        token_program = upstream.token_command[0] if upstream.token_command else ""
+        if token_program and which(token_program, path=environ.get("PATH")) is None:
+            problems.append(
+                f"{path}.token_command: expected the program {token_program!r}, found none on the PATH"
+            )
         if upstream.ca_file is not None and not os.access(upstream.ca_file, os.R_OK):
             problems.append(f"{path}.ca_file: expected a readable file, got {upstream.ca_file!r}")
+    problems += _proxy_and_certificates(settings, environ)
     problems += _mcp_surroundings(settings, environ)
     problems += _otel_surroundings(settings.otel)
     if problems:
         raise config_error(problems)
+
+
+def _proxy_and_certificates(settings: Settings, environ: Mapping[str, str]) -> list[str]:
+    """Problems with the variables that all upstreams share, each once."""
+    found: dict[str, None] = {}
+    for _, upstream in _servers(settings):
+        try:
+            if upstream.proxy is None and upstream.base_url:
+                proxy_from(upstream.base_url, environ)
+        except ConfigError as error:
+            found[error.message] = None
+        if upstream.base_url.startswith("https:") and upstream.ca_file is None:
+            found |= dict.fromkeys(certificate_problems(environ))
+    return list(found)
 
 
 def config_error(problems: list[str]) -> ConfigError:
@@ -304,8 +328,44 @@ def _upstreams(settings: Settings) -> Iterator[str]:
         if not _NAME.fullmatch(name):
             yield f"{path}: expected a name of letters, digits, `_`, `.` and `-`"
         yield from _upstream(upstream, path)
+        yield from _peers(upstream, path)
+    for path, upstream in _servers(settings):
         if _is_own_address(settings.server, upstream.base_url):
             yield f"{path}.base_url: {mask_url(upstream.base_url)} is this gateway's own address"
+
+
+def _servers(settings: Settings) -> Iterator[tuple[str, UpstreamSettings]]:
+    """Each upstream, or each of its peers as one, with its place in the settings."""
+    for name, upstream in settings.upstreams.items():
+        path = key_path("upstreams", name)
+        for index, own in enumerate(peers_of(name, upstream).values()):
+            yield f"{path}.peers[{index}]" if upstream.peers else path, own
+
+
+def _peers(upstream: UpstreamSettings, path: str) -> Iterator[str]:
+    if not upstream.peers:
+        return
+    if upstream.kind not in ("chat", "responses", "messages"):
+        yield f'{path}.peers: expected the kind "chat", "responses" or "messages", this is "{upstream.kind}"'
+    if upstream.base_url:
+        yield f"{path}: expected base_url or peers, got both"
+    if upstream.keeps_responses:
+        yield f"{path}.keeps_responses: only one server knows the id of a response; leave it out beside peers"
+    if not any(peer.weight for peer in upstream.peers):
+        yield f"{path}.peers: expected a weight above 0 for at least one of them"
+    names = [peer.name for peer in upstream.peers]
+    for index, peer in enumerate(upstream.peers):
+        where = f"{path}.peers[{index}]"
+        if not _NAME.fullmatch(peer.name):
+            yield f"{where}.name: expected letters, digits, `_`, `.` and `-`"
+        elif names.index(peer.name) != index:
+            yield f"{where}.name: expected a name of its own, {peer.name!r} is there already"
+        yield from _address(peer.base_url, f"{where}.base_url")
+        yield from _keys_of(structs.replace(upstream, **_key_settings(peer)), where)
+
+
+def _key_settings(peer: PeerSettings) -> dict[str, object]:
+    return {name: getattr(peer, name) for name in ("api_key", "api_key_env", "token_command")}
 
 
 def _upstream(upstream: UpstreamSettings, path: str) -> Iterator[str]:
@@ -315,7 +375,8 @@ def _upstream(upstream: UpstreamSettings, path: str) -> Iterator[str]:
         yield f"{path}.never_stream: contradicts always_stream, which `websocket` and a ChatGPT login imply"
     if "codex" in upstream.also:
         yield f'{path}.also: expected any of "chat", "responses", "messages"; got "codex"'
-    if upstream.proxy is not None:
+    yield from _paths(upstream, path)
+    if upstream.proxy is not None and upstream.proxy != DIRECT:
         yield from _address(upstream.proxy, f"{path}.proxy", may_have_user=True)
     for name, value in upstream.headers.items():
         yield from _header(name, value, key_path(f"{path}.headers", name))
@@ -365,6 +426,26 @@ def _formats(upstream: UpstreamSettings, path: str) -> Iterator[str]:
         yield f"{path}.prompted_tools: no format is called {prompted!r}{hint}"
 
 
+def _paths(upstream: UpstreamSettings, path: str) -> Iterator[str]:
+    if upstream.stream_path is not None and upstream.path is None:
+        yield f"{path}.stream_path: expected `path` beside it, for answers that are not streamed"
+    if upstream.path is not None and upstream.websocket:
+        yield f"{path}.path: expected no `websocket` beside it"
+    for name in ("path", "stream_path"):
+        value: str | None = getattr(upstream, name)
+        if value is None:
+            continue
+        if upstream.kind not in ("chat", "responses", "messages") or upstream.also:
+            yield f"{path}.{name}: expected an upstream with one dialect, without `also`"
+        if not _PATH.fullmatch(value):
+            yield f'{path}.{name}: expected a path such as "/{{model}}:rawPredict", got {value!r}'
+        elif upstream.path is not None and (MODEL_PLACE in value) != (MODEL_PLACE in upstream.path):
+            yield f"{path}.{name}: expected {{model}} in both paths, or in neither"
+    for name in upstream.add_fields:
+        if name in ("model", "stream"):
+            yield f"{key_path(f'{path}.add_fields', name)}: expected another member; the gateway sets this one"
+
+
 def _header(name: str, value: str, path: str) -> Iterator[str]:
     if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
         yield f"{path}: expected a header's name and value, in ASCII and without line breaks"
@@ -382,7 +463,7 @@ def _base_url(upstream: UpstreamSettings, path: str) -> Iterator[str]:
             )
             yield f"{path}.base_url: {what} and has no address; leave it out"
     elif not upstream.base_url:
-        if upstream.kind == "replay":
+        if upstream.kind == "replay" or upstream.peers:
             return
         yield f"{path}.base_url: expected an http:// or https:// address, it is missing"
     else:
@@ -424,8 +505,25 @@ def _credentials(upstream: UpstreamSettings, path: str) -> Iterator[str]:
         yield f'{path}.auth_file: only the kind "chatgpt-codex" reads it; leave it out'
     if upstream.websocket and upstream.kind not in ("responses", "chatgpt-codex"):
         yield f'{path}.websocket: only the kinds "responses" and "chatgpt-codex" speak it, this is "{upstream.kind}"'
-    if upstream.api_key is not None and upstream.api_key_env is not None:
-        yield f"{path}: expected api_key or api_key_env, got both"
+    if upstream.api_key_header is not None:
+        yield from _header(upstream.api_key_header, "", f"{path}.api_key_header")
+    yield from _keys_of(upstream, path)
+
+
+def _keys_of(upstream: UpstreamSettings, path: str) -> Iterator[str]:
+    """Problems with the key of an upstream or of a peer."""
+    given = {
+        "api_key": upstream.api_key is not None,
+        "api_key_env": upstream.api_key_env is not None,
+        "token_command": bool(upstream.token_command),
+    }
+    if sum(given.values()) > 1:
+        names = " and ".join(name for name, is_given in given.items() if is_given)
+        yield f"{path}: expected one of api_key, api_key_env and token_command, got {names}"
+    if upstream.token_command and upstream.kind not in ("chat", "responses", "messages"):
+        yield f'{path}.token_command: expected the kind "chat", "responses" or "messages", this is "{upstream.kind}"'
+    if upstream.token_command and not upstream.token_command[0].strip():
+        yield f"{path}.token_command: expected a program and its arguments"
     if upstream.api_key is not None and not _KEY.fullmatch(upstream.api_key):
         yield (
             f'{path}.api_key: expected a key (visible ASCII characters without spaces) or "{PASS_ON}", '

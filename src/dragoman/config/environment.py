@@ -1,4 +1,4 @@
-"""Reads the environment: single keys, upstreams of the vendors, the folder of the user's files. Also reads store URLs.
+"""Reads the environment: single keys, upstreams of the vendors, proxies, the folder of the user's files. Also reads store URLs.
 
 A store is named by its URL:
 
@@ -13,6 +13,7 @@ import os
 import stat
 import tempfile
 from collections.abc import Callable, Mapping
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import get_args
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -115,6 +116,85 @@ def with_key(upstream: UpstreamSettings, environ: Mapping[str, str]) -> Upstream
     if variable and environ.get(variable):
         return structs.replace(upstream, api_key_env=variable)
     return upstream
+
+
+def proxy_variable(scheme: str, environ: Mapping[str, str]) -> str | None:
+    """The variable that names the proxy for addresses of a scheme; None if none is set. Lower case wins, as in curl."""
+    names = ("https_proxy", "HTTPS_PROXY") if scheme == "https" else ("http_proxy", "HTTP_PROXY")
+    return next((name for name in names if environ.get(name, "").strip()), None)
+
+
+def proxy_from(url: str, environ: Mapping[str, str]) -> str | None:
+    """The proxy that the environment names for an address: `HTTPS_PROXY`, `HTTP_PROXY`, except those in `NO_PROXY`.
+
+    Addresses of this machine are never reached through a proxy, as in Go.
+
+    Raises:
+        ConfigError: the variable holds no address of an HTTP proxy. The message does not quote it: it may hold a password.
+    """
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:  # `check.complete` reports it
+        return None
+    variable = proxy_variable(parts.scheme, environ)
+    port = port or {"http": 80, "https": 443}.get(parts.scheme)
+    if variable is None or not host or _is_here(host):
+        return None
+    exceptions = environ.get("no_proxy") or environ.get("NO_PROXY") or ""
+    if any(_is_excepted(host, port, each) for each in exceptions.replace(",", " ").split()):
+        return None
+    value = environ[variable].strip()
+    proxy = value if "://" in value else f"http://{value}"
+    try:
+        found = urlsplit(proxy)
+        is_usable = found.scheme == "http" and bool(found.hostname) and found.port != 0
+    except ValueError:
+        is_usable = False
+    if not is_usable:
+        raise ConfigError(
+            f"{variable}: expected an HTTP proxy such as http://host:3128, got another scheme or no address; "
+            'an upstream with `proxy = "none"` does not use it'
+        )
+    return f"http://{found.netloc}"
+
+
+def certificate_problems(environ: Mapping[str, str]) -> list[str]:
+    """Problems with `SSL_CERT_FILE` and `SSL_CERT_DIR`: OpenSSL ignores what it cannot read, and then trusts no server."""
+    problems: list[str] = []
+    file, folder = environ.get("SSL_CERT_FILE"), environ.get("SSL_CERT_DIR")
+    if file and not os.access(file, os.R_OK):
+        problems.append(f"SSL_CERT_FILE: expected a readable file, got {file!r}")
+    missing = [
+        each for each in (folder or "").split(os.pathsep) if each and not Path(each).is_dir()
+    ]
+    return [*problems, *(f"SSL_CERT_DIR: expected a folder, got {each!r}" for each in missing)]
+
+
+def _is_here(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+
+
+def _is_excepted(host: str, port: int | None, entry: str) -> bool:
+    """Whether an entry of NO_PROXY means this host: `*`, a domain with all below it, an address, a network; perhaps with a port."""
+    if entry == "*":
+        return True
+    name, colon, number = entry.rpartition(":")
+    if colon and number.isdecimal() and (":" not in name or name.endswith("]")):
+        if int(number) != port:
+            return False
+        entry = name
+    entry = entry.removeprefix("[").removesuffix("]").lower()
+    try:
+        return ip_address(host) in ip_network(entry, strict=False)
+    except ValueError:
+        pass  # a name, here or there
+    domain = entry.removeprefix("*").removeprefix(".").rstrip(".")
+    host = host.rstrip(".")
+    return bool(domain) and (host == domain or host.endswith(f".{domain}"))
 
 
 def store_engine(url: str) -> str:

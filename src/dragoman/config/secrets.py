@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from msgspec import structs
 
+from dragoman.config.environment import proxy_variable
 from dragoman.config.settings import (
     ANTHROPIC_HOST,
     OPENAI_HOST,
@@ -21,6 +22,7 @@ from dragoman.config.settings import (
     McpServerSettings,
     Settings,
     UpstreamSettings,
+    peers_of,
 )
 from dragoman.core.secrets import Secrets, header_credentials, url_credentials, url_others
 
@@ -112,13 +114,17 @@ def secrets_of(settings: Settings, environ: Mapping[str, str]) -> Secrets:
     found = Secrets(
         (*settings.server.api_keys, *url_credentials(store)), url_others(store, has_path=True)
     )
-    for upstream in settings.upstreams.values():
-        key = environ.get(upstream.api_key_env) if upstream.api_key_env is not None else None
-        found |= upstream_secrets(upstream, key)
+    for name, upstream in settings.upstreams.items():
+        for own in peers_of(name, upstream).values():
+            key = environ.get(own.api_key_env) if own.api_key_env is not None else None
+            found |= upstream_secrets(own, key)
     for server in settings.mcp:
         found |= mcp_secrets(server, environ)
     if settings.otel.endpoint is not None:
         found |= _otel_secrets(settings.otel.endpoint, environ)
+    for scheme in ("http", "https"):
+        variable = proxy_variable(scheme, environ)
+        found |= Secrets(url_credentials(environ[variable]) if variable is not None else ())
     return found
 
 
@@ -148,6 +154,7 @@ def upstream_secrets(settings: UpstreamSettings, key: str | None = None) -> Secr
         *settings.query.values(),
         *settings.env.values(),
         *(word for word in settings.command[1:] if word != _APP_SERVER),
+        *settings.token_command[1:],
     }
     return Secrets(credentials, others)
 
@@ -215,7 +222,17 @@ def _masked_upstream(settings: UpstreamSettings) -> UpstreamSettings:
         headers=_masked_values(settings.headers),
         query=_masked_values(settings.query),
         command=mask_command(settings.command),
+        token_command=mask_command(settings.token_command),
         env=_masked_values(settings.env),
+        peers=tuple(
+            structs.replace(
+                peer,
+                base_url=mask_url(peer.base_url),
+                api_key=peer.api_key if peer.api_key in (None, PASS_ON) else MASK,
+                token_command=mask_command(peer.token_command),
+            )
+            for peer in settings.peers
+        ),
     )
 
 

@@ -8,7 +8,7 @@ its reason here; `docs/configuration.md` describes the same keys for operators.
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from dragoman._json import MAX_VALUES
 from dragoman.model.outcome import LossAction
@@ -21,7 +21,9 @@ __all__ = (
     "CODEX_INSTALL_HINT",
     "CONNECTION_HEADERS",
     "DEFAULT_TTL",
+    "DIRECT",
     "KIND_HINTS",
+    "MODEL_PLACE",
     "OPENAI_HOST",
     "PASS_ON",
     "DumpSettings",
@@ -33,6 +35,7 @@ __all__ = (
     "ModelLimits",
     "OAuthSettings",
     "OtelSettings",
+    "PeerSettings",
     "PriceSettings",
     "RestartSettings",
     "RetrySettings",
@@ -43,6 +46,7 @@ __all__ = (
     "Synchronous",
     "UpstreamKind",
     "UpstreamSettings",
+    "peers_of",
     "port_of",
     "split_fallback",
 )
@@ -58,6 +62,10 @@ CODEX_INSTALL_HINT = "install it with `npm install -g @openai/codex`, or set its
 
 PASS_ON = "client"  # noqa: S105 - not a key
 """The value of `api_key` that passes the caller's key on."""
+MODEL_PLACE = "{model}"
+"""Stands for the model in `path` and `stream_path`."""
+DIRECT = "none"
+"""The value of `proxy` that connects directly, whatever the environment says."""
 
 CONNECTION_HEADERS = frozenset(
     ("host", "connection", "content-length", "transfer-encoding", "content-encoding", "keep-alive", "te", "upgrade")
@@ -317,9 +325,12 @@ class ModelLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class RetrySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Retries and fallbacks happen only before the first byte of an answer was forwarded.
+    """Retries and fallbacks happen only before the first byte of an answer was forwarded. See `docs/upstreams.md`.
 
     max_wait: seconds; if Retry-After is longer, the gateway does not wait and the client gets the error.
+    failures: in a row, before an upstream or a peer cools down. Less than three would punish a single lost connection.
+    cooldown: seconds of the first cooldown; doubled after each failed probe, up to `max_cooldown`, which also bounds a Retry-After.
+        A server that restarts needs some ten seconds. 0: there are no cooldowns.
     """
 
     enabled: bool = True
@@ -327,13 +338,38 @@ class RetrySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     base_delay: Delay = 0.2
     max_delay: Delay = 5.0
     max_wait: Delay = 10.0
+    failures: Count = 3
+    cooldown: Delay = 10.0
+    max_cooldown: Annotated[float, Range(most=LONGEST_WAIT)] = 300.0
+
+
+class PeerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One of several servers that answer as one upstream; see `UpstreamSettings.peers`.
+
+    name: for logs and pages. weight: its share of the conversations; 0: it is asked only if no other peer can be.
+    api_key, api_key_env, token_command: its credential; without one of them it has that of the upstream.
+    """
+
+    name: str
+    base_url: str
+    weight: Annotated[float, Range(may_be_zero=True)] = 1.0
+    api_key: str | None = None
+    api_key_env: str | None = None
+    token_command: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """Without the address and the key, which may be secret."""
+        return f"PeerSettings(name={self.name!r}, …)"
 
 
 class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One upstream.
 
     also: dialects that it accepts besides `kind`; requests in one of these are forwarded without translation.
+    peers: several servers that answer as this upstream, in place of `base_url`; conversations are divided among them.
     api_key: a key, or `client` to pass the caller's key on; api_key_env: the environment variable that holds the key.
+    token_command: a program whose output is the key, for keys that expire; see `upstream.http.token_command`.
+    api_key_header: the header that holds the key, without `Bearer`, such as Azure's `api-key`; None: that of the dialect.
     auth_file: Codex's `auth.json`, for the kind `chatgpt-codex`; None: Codex's default place.
     command, env, codex_home, children: for the kind `codex`: the program to start, variables to add to its environment,
         the folder of its configuration and login (None: Codex's default place), and the number of processes.
@@ -344,6 +380,10 @@ class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     never_stream: request a body even if the client wants a stream, for servers whose streams lose or spoil calls.
     passthrough: `exact` forwards answers of the same dialect without checks.
     text_calls: the text formats of calls to look for, by name, or `auto`; empty: text is never read as calls.
+    path, stream_path: where answers and streams are asked for, behind `base_url`, if not at the dialect's own path; `{model}` is the
+        model, which the body then does not name. stream_path: None: as `path`.
+    add_fields: members, with texts as values, that every request gets, such as the version that some hosts want in the body.
+    proxy: None: as the environment says; `none`: no proxy.
     drop_fields: members of a request, at its top level and by the upstream's names, that are left out because the upstream refuses them.
     prompted_tools: the format in which tools are put into the prompt, for models without native tools.
     output_mode: how calls reach Chat clients: also as `<use_tool>` text, or only as calls; None: decided by the kind.
@@ -366,8 +406,11 @@ class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     kind: Annotated[UpstreamKind, KIND_HINTS]
     also: tuple[Dialect, ...] = ()
     base_url: str = ""
+    peers: tuple[PeerSettings, ...] = ()
     api_key: str | None = None
     api_key_env: str | None = None
+    token_command: tuple[str, ...] = ()
+    api_key_header: str | None = None
     auth_file: str | None = None
     command: tuple[str, ...] = ("codex", "app-server")
     env: dict[str, str] = field(default_factory=dict[str, str])
@@ -390,6 +433,9 @@ class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     passthrough: Literal["repair", "exact"] = "repair"
     name_fallback: Literal["schema", "positional"] = "schema"
     anthropic_version: str = "2023-06-01"
+    path: str | None = None
+    stream_path: str | None = None
+    add_fields: dict[str, str] = field(default_factory=dict[str, str])
     drop_fields: tuple[str, ...] = ()
     text_calls: tuple[str, ...] = ("auto",)
     prompted_tools: str | None = None
@@ -410,6 +456,25 @@ class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def __repr__(self) -> str:
         """Only the kind: addresses, headers, queries, variables and arguments may be secret, and tracebacks show this text."""
         return f"UpstreamSettings(kind={self.kind!r}, …)"
+
+
+def peers_of(name: str, upstream: UpstreamSettings) -> dict[str, UpstreamSettings]:
+    """The servers of an upstream, each as an upstream of its own: `name/peer`, or the upstream itself if it has no peers."""
+    if not upstream.peers:
+        return {name: upstream}
+    alone = structs.replace(upstream, peers=())
+    found: dict[str, UpstreamSettings] = {}
+    for peer in upstream.peers:
+        own = structs.replace(alone, base_url=peer.base_url)
+        if peer.api_key is not None or peer.api_key_env is not None or peer.token_command:
+            own = structs.replace(
+                own,
+                api_key=peer.api_key,
+                api_key_env=peer.api_key_env,
+                token_command=peer.token_command,
+            )
+        found[f"{name}/{peer.name}"] = own
+    return found
 
 
 class Route(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -3,8 +3,8 @@
 A folder may come from anybody: cloned, unpacked, or written to by an agent. So a `dragoman.toml` that is only found there
 may do none of the following until the user has trusted it once, and again after each change of the file:
 
-    start a program                              [[mcp]] command, the kind `codex`
-    send requests to an address of its choice    base_url, proxy, ca_file, the url of an MCP server or of the store
+    start a program                              [[mcp]] command, the kind `codex`, token_command
+    send requests to an address of its choice    base_url, peers, proxy, ca_file, the url of an MCP server or of the store
     send an environment variable anywhere        api_key_env, env_from, headers_from, [mcp.oauth]
     let others in                                server.host, cors_origins, allowed_hosts and api_keys, [keys]
     write a file of its choice                   dump.path, the url of the store
@@ -32,10 +32,12 @@ from dragoman.config.environment import replace_file, state_folder, write_privat
 from dragoman.config.secrets import mask_command, mask_url
 from dragoman.config.settings import (
     ANTHROPIC_HOST,
+    DIRECT,
     OPENAI_HOST,
     McpServerSettings,
     Settings,
     UpstreamSettings,
+    peers_of,
 )
 from dragoman.config.values import key_path
 from dragoman.errors import ConfigError, MalformedJson
@@ -178,7 +180,8 @@ def claims_of(file: Settings, used: Settings, environ: Mapping[str, str]) -> tup
         *(
             claim
             for name, upstream in file.upstreams.items()
-            for claim in _upstream_claims(upstream, key_path("upstreams", name), own)
+            for path, each in _places(name, upstream)
+            for claim in _upstream_claims(each, path, own)
         ),
         *(
             claim
@@ -210,10 +213,10 @@ def plain_http(settings: Settings) -> list[str]:
     """The places where a key leaves this machine unencrypted, each as a sentence."""
     found: list[str] = []
     for name, upstream in settings.upstreams.items():
-        has_key = upstream.api_key or upstream.api_key_env or upstream.headers
-        if has_key and _is_plain(upstream.base_url):
-            host = _host(upstream.base_url)
-            found.append(f"{key_path('upstreams', name)}: its key goes over plain http to {host}")
+        for path, own in _places(name, upstream):
+            has_key = own.api_key or own.api_key_env or own.token_command or own.headers
+            if has_key and _is_plain(own.base_url):
+                found.append(f"{path}: its key goes over plain http to {_host(own.base_url)}")
     for index, server in enumerate(settings.mcp):
         if (server.headers or server.headers_from) and _is_plain(server.url):
             found.append(f"mcp[{index}]: its headers go over plain http to {_host(server.url)}")
@@ -280,12 +283,23 @@ def _upstream_claims(
     variable = upstream.api_key_env
     if variable is not None and _key_of(url, own) != variable:
         yield Claim(f"{path}.api_key_env", f"send the environment variable {variable} to {place}")
-    if upstream.proxy is not None:
+    if upstream.token_command:
+        yield _start(f"{path}.token_command", upstream.token_command)
+    if upstream.proxy is not None and upstream.proxy != DIRECT:
         yield Claim(f"{path}.proxy", f"send everything through {mask_url(upstream.proxy)}")
     if upstream.ca_file is not None:
         yield Claim(f"{path}.ca_file", f"trust servers that {upstream.ca_file} vouches for")
     if upstream.auth_file is not None:
         yield Claim(f"{path}.auth_file", f"send the login in {upstream.auth_file} to {place}")
+
+
+def _places(name: str, upstream: UpstreamSettings) -> Iterator[tuple[str, UpstreamSettings]]:
+    """The upstream, or each of its peers as an upstream of its own, with its place in the file."""
+    path = key_path("upstreams", name)
+    if not upstream.peers:
+        yield path, upstream
+    for index, own in enumerate(peers_of(name, upstream).values() if upstream.peers else ()):
+        yield f"{path}.peers[{index}]", own
 
 
 def _mcp_claims(server: McpServerSettings, path: str) -> Iterator[Claim]:

@@ -1,8 +1,8 @@
 """The attempt loop: ask one upstream after another until one answers, or the policy gives up.
 
 It has three callers. The HTTP exchange writes the answer to its client. Hosted tools and the agent use `UpstreamModel`,
-which gives the engine the events of the answer. `upstream.retry` decides what follows a failed attempt. An attempt can fail
-only while nothing of its answer has been forwarded; after that the answer may break off, but no upstream is asked again.
+which gives the engine the events of the answer. `upstream.retry` decides what follows a failed attempt, and `peers.py` which
+target is next; the results of the attempts are noted in the peers' health. An attempt can fail only while nothing of its answer has been forwarded; after that the answer may break off, but no upstream is asked again.
 """
 
 import asyncio
@@ -17,12 +17,13 @@ from typing import Self, TypeVar
 from msgspec import Struct, field, structs
 
 from dragoman.config.secrets import address_of
-from dragoman.config.settings import RetrySettings, Settings
+from dragoman.config.settings import PASS_ON, Settings
 from dragoman.core.failures import ReportedError, error_info
 from dragoman.core.secrets import Secrets
 from dragoman.dialects.registry import upstream_codec
 from dragoman.errors import GatewayError
 from dragoman.gateway.answer import AnswerReader
+from dragoman.gateway.peers import PeerOrder, conversation_key, is_beside
 from dragoman.gateway.plan import (
     ClientRequest,
     ClientSide,
@@ -55,6 +56,8 @@ from dragoman.upstream.retry import (
     Failure,
     Fallback,
     GiveUp,
+    OtherPeer,
+    Otherwise,
     Retry,
     decide,
     failure_of,
@@ -111,6 +114,9 @@ class AttemptObserver:
     def ended(self, target: AttemptTarget, problems: Sequence[Problem]) -> None:
         """The answer has ended, complete or not."""
 
+    def cooled(self, target: AttemptTarget, *, is_out: bool) -> None:
+        """The peer begins to cool down (`is_out`), or answers again."""
+
 
 class Sender(Struct, frozen=True, kw_only=True):
     """What upstreams learn about the caller. See `upstream.base.UpstreamRequest`."""
@@ -137,65 +143,111 @@ def upstream_request(
 
 
 async def try_targets(
+    upstreams: Upstreams,
     targets: Sequence[AttemptTarget],
-    retry: RetrySettings,
     attempt: Callable[[AttemptTarget], Awaitable[T]],
     observer: AttemptObserver,
     *,
+    key: Callable[[], bytes],
     is_forwarded: Callable[[], bool] = lambda: False,
 ) -> T:
     """Returns the result of the first attempt that succeeds.
 
     attempt: asks one upstream once; raises `AttemptFailed` if there is no answer.
+    key: identifies the conversation, which keeps its peer; called only if an upstream has several.
     is_forwarded: whether the client was sent something nevertheless, such as a keep-alive.
 
     Raises:
         ReportedError: the error of the last attempt, if the policy gives up.
     """
-    place, tries = 0, 1
+    retry = upstreams.settings.retry
+    order = PeerOrder(targets, upstreams.health, key, only_first=not retry.enabled)
+    now = time.monotonic()
+    target = order.take(order.next(now) or targets[0], now)
+    tries = 1
     while True:
-        target = targets[place]
         observer.started(target)
+        health = upstreams.health[target.peer]
+        probe = health.begin(time.monotonic())
         try:
-            return await attempt(target)
+            result = await attempt(target)
         except AttemptFailed as failed:
             error, failure = failed.error, failed.failure
+        else:
+            health.succeeded(target.model)
+            return result
+        finally:
+            health.end(probe)
+        now = time.monotonic()
+        _note_failure(upstreams, target, failure, now, observer)
+        following = order.next(now)
+        otherwise: Otherwise = GiveUp()
+        if following is not None:
+            otherwise = OtherPeer() if is_beside(following, target) else Fallback()
         decision = decide(
             retry,
             failure,
             attempt=tries,
             forwarded=is_forwarded(),
-            has_fallback=place + 1 < len(targets),
+            otherwise=otherwise,
             jitter=random(),  # noqa: S311 - spreads retries, protects nothing
         )
         observer.failed(target, error, decision)
-        match decision:
-            case Retry(after):
-                await asyncio.sleep(after)
-                tries += 1
-            case Fallback():
-                place, tries = place + 1, 1
-            case GiveUp():
-                raise ReportedError(error)
+        if isinstance(decision, Retry):
+            await asyncio.sleep(decision.after)
+            target = order.again(target, time.monotonic())
+        elif following is None or isinstance(decision, GiveUp):
+            raise ReportedError(error)
+        else:
+            target = order.take(following, now)
+        tries = 1 if isinstance(decision, Fallback) else tries + 1
+
+
+def _note_failure(
+    upstreams: Upstreams,
+    target: AttemptTarget,
+    failure: Failure,
+    now: float,
+    observer: AttemptObserver,
+) -> None:
+    seconds = upstreams.health[target.peer].failed(
+        failure,
+        target.model,
+        settings=upstreams.settings.retry,
+        now=now,
+        has_own_key=target.settings.api_key != PASS_ON,
+    )
+    if seconds is not None:
+        report = upstreams.health[target.peer].report(now)
+        logger.warning(
+            "upstream %r cools down for %.0f s after %s", target.peer, seconds, report.reason
+        )
+        observer.cooled(target, is_out=True)
 
 
 async def send(
-    upstream: Upstream, target: AttemptTarget, request: UpstreamRequest, observer: AttemptObserver
+    upstreams: Upstreams,
+    target: AttemptTarget,
+    request: UpstreamRequest,
+    observer: AttemptObserver,
 ) -> UpstreamReply:
     """Send a request; return the reply if its status is a success. The caller closes the reply.
 
     Raises:
         AttemptFailed: the upstream could not be reached, or replied with an error.
     """
-    secrets = upstream.secrets
+    upstream = upstreams.by_name[target.peer]
     trace = observer.trace_headers()
     if trace:
         request = structs.replace(request, trace=trace)
     try:
         reply = await upstream.send(request)
     except GatewayError as error:
-        raise AttemptFailed(no_reply(error, secrets, request.request_id)) from error
+        raise AttemptFailed(no_reply(error, upstream.secrets, request.request_id)) from error
     try:
+        if upstreams.health[target.peer].replied(reply.status):
+            logger.info("upstream %r answers again", target.peer)
+            observer.cooled(target, is_out=False)
         reply = observer.replied(target, reply)
         if 200 <= reply.status <= 299:
             return reply
@@ -225,7 +277,7 @@ async def _read_error(
     if reply.status in _NOT_THERE:
         url = upstream.url_of(target.dialect, "generate")
         # Added after the secrets were hidden, because these include the address.
-        info = not_there(target.upstream, info, address_of(url), target.model)
+        info = not_there(target.peer, info, address_of(url), target.model)
     failure = failure_of(reply.status, reply.headers, kind=info.kind, now=time.time())
     if failure.retry_after is not None:
         info = structs.replace(info, retry_after=failure.retry_after)
@@ -238,7 +290,7 @@ def error_of_reply(
     """The error of a reply that is no success, without the upstream's secrets, because clients read the message."""
     if reply.status < 400:
         location = reply.headers.get("location", "")
-        info = error_info(not_followed(target.upstream, reply.status, location))
+        info = error_info(not_followed(target.peer, reply.status, location))
     else:
         codec = upstream_codec(target.dialect)
         info = codec.decode_error(secrets.hide_bytes(data), reply.status)
@@ -306,8 +358,8 @@ class UpstreamModel:
         self._requests += 1
         targets = self._upstreams.targets(self._client_dialect, request.model)
         attempt = partial(self._attempt, request)
-        retry = self._upstreams.settings.retry
-        answer = await try_targets(targets, retry, attempt, self._observer)
+        key = partial(conversation_key, request)
+        answer = await try_targets(self._upstreams, targets, attempt, self._observer, key=key)
         try:
             yield answer
         finally:
@@ -317,7 +369,7 @@ class UpstreamModel:
     async def _attempt(self, request: Request, target: AttemptTarget) -> "EventStream":
         if self._prepare is not None:
             request = await self._prepare(request, target)
-        upstream = self._upstreams.by_name[target.upstream]
+        upstream = self._upstreams.by_name[target.peer]
         if isinstance(upstream, Supervised):
             upstream.start()  # does nothing if the upstream is running
         stream = target.asks_for_stream(is_wanted=request.stream is not False)
@@ -325,7 +377,7 @@ class UpstreamModel:
         asked = ClientRequest(b"", request, is_rebuilt=True)
         planned = await offload(weigh_request(request), plan_request, asked, target, stream=stream)
         self._observer.sent(target, planned)
-        logger.debug("asking %s for %s in %s", target.upstream, target.model, target.dialect)
+        logger.debug("asking %s for %s in %s", target.peer, target.model, target.dialect)
         sender = self._sender
         sent = upstream_request(planned, target, sender, stream=stream)
         # Ids are minted from the seed, and must differ within one conversation.
@@ -334,7 +386,7 @@ class UpstreamModel:
             planned = without_hosted_text(planned, request, target, self._is_hosted)
         plan = plan_answer(request, planned, target, ClientSide(seed=seed, clock=time.time))
         reader = AnswerReader(plan)
-        reply = await send(upstream, target, sent, self._observer)
+        reply = await send(self._upstreams, target, sent, self._observer)
         answer = EventStream(reply, reader, target, upstream.secrets)
         try:
             await answer.begin()

@@ -10,8 +10,8 @@ from typing import Literal
 
 from msgspec import Struct, structs
 
-from dragoman._json import as_object
-from dragoman.config.settings import UpstreamSettings
+from dragoman._json import as_object, dumps
+from dragoman.config.settings import MODEL_PLACE, UpstreamSettings
 from dragoman.core.aliases import NameMap
 from dragoman.core.fields import set_members
 from dragoman.dialects.chat import is_legacy
@@ -150,8 +150,23 @@ def plan_request(asked: ClientRequest, target: AttemptTarget, *, stream: bool) -
         RequestRefused: the upstream's dialect cannot express the request, and the policy refuses the loss.
     """
     planned = _encoded(asked, target, stream=stream)
-    unwanted = target.settings.drop_fields
-    return _without_fields(planned, unwanted) if unwanted else planned
+    settings = target.settings
+    if settings.drop_fields:
+        planned = _without_fields(planned, settings.drop_fields)
+    return (
+        planned if settings.path is None and not settings.add_fields else _placed(planned, settings)
+    )
+
+
+def _placed(planned: PlannedRequest, settings: UpstreamSettings) -> PlannedRequest:
+    """The request with the operator's further members, and without the model if the path names it."""
+    changed: dict[str, bytes | None] = {
+        name: dumps(value) for name, value in settings.add_fields.items()
+    }
+    if MODEL_PLACE in (settings.path or ""):
+        changed["model"] = None
+    body = set_members(planned.encoded.body, changed)
+    return structs.replace(planned, encoded=structs.replace(planned.encoded, body=body))
 
 
 def _without_fields(planned: PlannedRequest, names: tuple[str, ...]) -> PlannedRequest:

@@ -2,8 +2,8 @@
 
 The first route whose glob matches the client's name for the model decides: first its upstream, then its fallbacks in
 order. Each upstream is asked for the route's `upstream_model` (without one, for the client's name); a fallback written
-`name=model` is asked for that model instead, because another provider seldom uses the same names. `upstream.retry` decides
-whether a failure allows the next attempt.
+`name=model` is asked for that model instead, because another provider seldom uses the same names. `peers.py` chooses among
+the peers of an upstream, and passes over what rests; `upstream.retry` decides whether a failure allows the next attempt.
 """
 
 import os
@@ -13,11 +13,20 @@ from fnmatch import translate
 from functools import lru_cache
 from urllib.parse import urlsplit
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from dragoman.config.settings import OPENAI_HOST, Route, Settings, UpstreamSettings, split_fallback
+from dragoman.config.environment import proxy_from
+from dragoman.config.settings import (
+    OPENAI_HOST,
+    Route,
+    Settings,
+    UpstreamSettings,
+    peers_of,
+    split_fallback,
+)
 from dragoman.core.fields import refuse
 from dragoman.errors import ConfigError, RequestRefused
+from dragoman.gateway.peers import PeerHealth
 from dragoman.gateway.targets import AttemptTarget, target_of
 from dragoman.model.parts import Dialect
 from dragoman.obsidian.policy import always_applies
@@ -93,7 +102,10 @@ class Router:
 
 
 class Upstreams:
-    """The upstreams of one configuration by name, and the targets of each model for clients of a dialect."""
+    """The upstreams of one configuration, and the targets of each model for clients of a dialect.
+
+    peers: the names of the peers of each upstream. by_name, health: each peer, and its health, by the peer's name.
+    """
 
     def __init__(
         self,
@@ -108,16 +120,28 @@ class Upstreams:
         """
         self.settings = settings
         self.router = Router(settings)
-        self.by_name = {
-            name: _unchanged(name, each, before) or make_upstream(name, each, environ)
+        self._settings_of = {
+            peer: own
             for name, each in settings.upstreams.items()
+            for peer, own in peers_of(name, each).items()
+        }
+        self.peers = {
+            name: tuple(peers_of(name, each)) for name, each in settings.upstreams.items()
+        }
+        self.by_name = {
+            peer: _unchanged(peer, own, before) or make_upstream(peer, own, environ)
+            for peer, own in self._settings_of.items()
+        }
+        self.health: dict[str, PeerHealth] = {
+            peer: before.health[peer] if before and before.has(peer, own) else PeerHealth()
+            for peer, own in self._settings_of.items()
         }
         self._cached: dict[tuple[Dialect, str], tuple[AttemptTarget, ...]] = {}
 
     def targets(
         self, client_dialect: Dialect, model: str, only: str | None = None
     ) -> tuple[AttemptTarget, ...]:
-        """The targets of a request for a model, in the order of the attempts; at least one.
+        """The targets of a request for a model, in the order of the route; at least one. Peers follow one another.
 
         only: the upstream to ask, whatever the routes say.
 
@@ -125,11 +149,13 @@ class Upstreams:
             RequestRefused: no route takes this model (404, code `model_not_found`).
         """
         if only is not None:
-            return (self._target(client_dialect, Candidate(only, model)),)
+            return self._targets(client_dialect, Candidate(only, model))
         targets = self._cached.get((client_dialect, model))
         if targets is None:
             candidates = self.router.candidates(model)
-            targets = tuple(self._target(client_dialect, each) for each in candidates)
+            targets = tuple(
+                target for each in candidates for target in self._targets(client_dialect, each)
+            )
             if len(model) <= _LONGEST_CACHED:
                 if len(self._cached) >= _MAX_CACHED:
                     self._cached.clear()
@@ -152,19 +178,48 @@ class Upstreams:
                 found[name] = upstream.secrets.hide(problem)
         return found
 
+    def resting(self, now: float) -> dict[str, str]:
+        """The peers that are not well, and how they are. `now`: of the monotonic clock."""
+        reports = {peer: health.report(now) for peer, health in self.health.items()}
+        return {peer: report.text for peer, report in reports.items() if not report.is_well}
+
     async def close(self) -> None:
         """Close the connections to all upstreams."""
         for upstream in self.by_name.values():
             await upstream.close()
 
-    def _target(self, client_dialect: Dialect, candidate: Candidate) -> AttemptTarget:
+    def has(self, peer: str, settings: UpstreamSettings) -> bool:
+        """Whether there is a peer with this name and these settings."""
+        return self._settings_of.get(peer) == settings
+
+    def peer_of(self, name: str) -> Upstream:
+        """The first peer of an upstream that is not resting, for a request that any of them can answer."""
+        peers = self.peers[name]
+        ready = (peer for peer in peers if not self.health[peer].is_out)
+        found = next(ready, None) or min(peers, key=lambda peer: self.health[peer].due(""))
+        return self.by_name[found]
+
+    def _targets(self, client_dialect: Dialect, candidate: Candidate) -> tuple[AttemptTarget, ...]:
+        name = candidate.upstream
+        peers = self.settings.upstreams[name].peers
+        weights = [peer.weight for peer in peers] or [1.0]
+        return tuple(
+            self._target(client_dialect, candidate, peer, weight)
+            for peer, weight in zip(self.peers[name], weights, strict=True)
+        )
+
+    def _target(
+        self, client_dialect: Dialect, candidate: Candidate, peer: str, weight: float
+    ) -> AttemptTarget:
         name, model = candidate.upstream, candidate.model
-        settings = self.settings.upstreams[name]
-        dialect = self.by_name[name].dialect_for(client_dialect)
+        settings = self._settings_of[peer]
+        dialect = self.by_name[peer].dialect_for(client_dialect)
         return AttemptTarget(
             client_dialect=client_dialect,
             dialect=dialect,
             upstream=name,
+            peer=peer,
+            weight=weight,
             model=model,
             settings=settings,
             accepts=target_of(settings, dialect, model, client_dialect),
@@ -180,7 +235,7 @@ def _unchanged(name: str, settings: UpstreamSettings, before: Upstreams | None) 
     """The upstream with this name, if it has the same settings. Those that read files when they are made read them again."""
     if before is None or settings.ca_file is not None or settings.kind == "replay":
         return None
-    return before.by_name[name] if before.settings.upstreams.get(name) == settings else None
+    return before.by_name[name] if before.has(name, settings) else None
 
 
 def make_upstream(
@@ -189,12 +244,14 @@ def make_upstream(
     """The upstream that these settings describe.
 
     Raises:
-        ConfigError: the environment variable that should hold its key is not set.
+        ConfigError: the environment variable that should hold its key is not set, or the one for a proxy holds none.
     """
     if settings.kind == "rehearsal":
         return RehearsalUpstream(name)
     if settings.kind == "replay":
         return ReplayUpstream(name, settings)
+    if settings.proxy is None and settings.base_url:
+        settings = structs.replace(settings, proxy=proxy_from(settings.base_url, environ))
     # These modules need packages of the extra `server`; commands that only read routes work without the extra.
     from dragoman.upstream.chatgpt_codex.upstream import ChatGptCodexUpstream  # noqa: PLC0415
     from dragoman.upstream.codex.upstream import CodexUpstream  # noqa: PLC0415
@@ -228,7 +285,8 @@ def default_models(settings: Settings) -> tuple[str, ...]:
         candidate = router.first(name)
         if candidate is None:
             continue
-        url = settings.upstreams[candidate.upstream].base_url
+        own = settings.upstreams[candidate.upstream]
+        url = own.peers[0].base_url if own.peers else own.base_url
         # A name that the route replaces works with any upstream. A route that takes every name says nothing about this one.
         is_replaced = candidate.model != name and not router.takes_all(name)
         if is_replaced or urlsplit(url).hostname == host:

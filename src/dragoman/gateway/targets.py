@@ -32,13 +32,16 @@ _CALL_KINDS: Mapping[str, CallKind] = {kind: kind for kind in get_args(CallKind)
 class AttemptTarget(Struct, frozen=True, gc=False):
     """One upstream as clients of a dialect reach it: everything about an attempt that does not depend on the request.
 
-    upstream: its name in the configuration. model: the upstream's name for the model. accepts: what the upstream accepts.
+    upstream: its name in the configuration. peer: the server of it that is asked, as `config.settings.peers_of` names it;
+    settings: those of the peer. weight: the peer's share of the conversations. model: the upstream's name for the model. accepts: what the upstream accepts.
     is_obsidian: an Obsidian policy applies to every request. obsidian: the policy that applies to this request.
     """
 
     client_dialect: Dialect
     dialect: Dialect
     upstream: str
+    peer: str
+    weight: float
     model: str
     settings: UpstreamSettings
     accepts: Target
@@ -59,6 +62,8 @@ class AttemptTarget(Struct, frozen=True, gc=False):
             return False
         if settings.count_tokens is not None:
             return settings.count_tokens == "native"
+        if settings.path is not None:  # nobody knows the path for counts
+            return False
         is_known = settings.kind == "rehearsal" or is_openai(settings.base_url)
         return self.dialect == "messages" or is_known
 

@@ -132,6 +132,7 @@ class AttemptRecorder(AttemptObserver, Struct, eq=False):
         record = self._record
         record.attempts += 1
         record.upstream = target.upstream
+        record.peer = "" if target.peer == target.upstream else target.peer
         record.upstream_model = target.model
         record.upstream_dialect = target.dialect
         if self._has_failed:
@@ -140,7 +141,7 @@ class AttemptRecorder(AttemptObserver, Struct, eq=False):
         else:
             self._before = (self.losses, record.repairs)
         if self._capture is not None or record.trace is not None:
-            upstream = self._gateway.upstreams.by_name[target.upstream]
+            upstream = self._gateway.upstreams.by_name[target.peer]
             url = upstream.url_of(target.dialect, "generate")
             if self._capture is not None:
                 self._capture.attempt_started(target, mask_url(url))
@@ -170,7 +171,7 @@ class AttemptRecorder(AttemptObserver, Struct, eq=False):
         )
         is_error = not 200 <= reply.status <= 299
         if limits or is_error:
-            gateway.limits.note_headers(target.upstream, reply.headers)
+            gateway.limits.note_headers(target.peer, reply.headers)
         if is_error:
             self.error_limits = limits
         elif not self._client.started:
@@ -189,7 +190,7 @@ class AttemptRecorder(AttemptObserver, Struct, eq=False):
         # Some backends do not declare that they stream; a JSON body has no frames. Codex speaks JSON-RPC.
         is_dumped = dump is not None and target.dialect != "codex" and 200 <= reply.status <= 299
         if dump is not None and is_dumped and "json" not in reply.headers.get("content-type", ""):
-            secrets = self._gateway.upstreams.by_name[target.upstream].secrets
+            secrets = self._gateway.upstreams.by_name[target.peer].secrets
             taps.append(dump.begin(target, self._record.request_id, secrets))
         if self._capture is not None:
             taps.append(self._capture.attempt_replied(reply.status, reply.headers))
@@ -202,13 +203,16 @@ class AttemptRecorder(AttemptObserver, Struct, eq=False):
     def failed(self, target: AttemptTarget, error: ErrorInfo, decision: Decision) -> None:
         self._has_failed = True
         if not isinstance(decision, GiveUp):
-            self._record.failed = (*self._record.failed, (target.upstream, error.kind))
+            self._record.failed = (*self._record.failed, (target.peer, error.kind))
         action = ACTIONS[type(decision)]
         self._gateway.telemetry.attempt_failed(target.upstream, error.kind, action)
         if self._capture is not None:
             self._capture.attempt_failed(error.message)
         if self._record.trace is not None:
             self._record.trace.attempt_failed(error)
+
+    def cooled(self, target: AttemptTarget, *, is_out: bool) -> None:
+        self._gateway.telemetry.cooled(target.upstream, target.peer, is_out=is_out)
 
     def ended(self, target: AttemptTarget, problems: Sequence[Problem]) -> None:
         del target

@@ -115,7 +115,7 @@ class UpstreamModels:
 
     async def _ask(self, name: str, key: str | None) -> tuple[str, ...]:
         """Raises GatewayError: there is no list, or not one that can be read."""
-        upstream = self._upstreams.by_name[name]
+        upstream = self._upstreams.peer_of(name)
         reply = await upstream.send(models_request(upstream.dialect_for("chat"), key))
         try:
             if reply.status != 200:

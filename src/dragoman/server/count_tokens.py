@@ -4,6 +4,7 @@ Only the first upstream of the route is asked: clients count often (before each 
 the one that would be sent to this upstream, so a count of another dialect's upstream is as true as its own.
 """
 
+import time
 from collections.abc import Mapping
 
 from msgspec import structs
@@ -20,6 +21,7 @@ from dragoman.gateway.attempt import error_of_reply, no_reply
 from dragoman.gateway.compaction import expand
 from dragoman.gateway.context_edits import apply_edits
 from dragoman.gateway.hosted.tool_search import ToolSearch
+from dragoman.gateway.peers import PeerOrder, conversation_key
 from dragoman.gateway.plan import ClientRequest, check_previous, knows_previous, plan_request
 from dragoman.gateway.reply import read_whole
 from dragoman.gateway.targets import AttemptTarget
@@ -79,11 +81,14 @@ async def _count(
     body: bytes,
     request: Request,
 ) -> Response:
-    target = gateway.upstreams.targets(dialect, request.model)[0]
+    upstreams, now = gateway.upstreams, time.monotonic()
+    targets = upstreams.targets(dialect, request.model)
+    order = PeerOrder(targets, upstreams.health, lambda: conversation_key(request), only_first=True)
+    target = order.next(now) or targets[0]
     asked = await _complete(gateway, dialect, headers, ClientRequest(body, request), target)
     if not target.counts_tokens:
         return await _estimated(dialect, asked)
-    upstream = gateway.upstreams.by_name[target.upstream]
+    upstream = upstreams.by_name[target.peer]
     question = await offload(len(body), _question, asked, target)
     try:
         reply = await upstream.send(

@@ -48,6 +48,7 @@ from dragoman.gateway.compaction import (
 from dragoman.gateway.context_edits import apply_edits
 from dragoman.gateway.hosted.history import has_hosted_calls, plain_name, restore_calls
 from dragoman.gateway.hosted.tool_search import ToolSearch, needed_search
+from dragoman.gateway.peers import conversation_key
 from dragoman.gateway.plan import (
     AnswerPlan,
     ClientRequest,
@@ -272,10 +273,11 @@ class Exchange:
             return
         del search
         await try_targets(
+            gateway.upstreams,
             targets,
-            gateway.settings.retry,
             self._attempt,
             self._recorder,
+            key=lambda: b"" if self._request is None else conversation_key(self._request.request),
             is_forwarded=lambda: self.client.started,
         )
 
@@ -614,8 +616,8 @@ class Exchange:
             asked = self._edited(asked, target)
         sent, plan = await self._plan(asked, target, summary)
         del asked
-        upstream = gateway.upstreams.by_name[target.upstream]
-        reply = await send(upstream, target, sent, recorder)
+        upstream = gateway.upstreams.by_name[target.peer]
+        reply = await send(gateway.upstreams, target, sent, recorder)
         del sent
         self._answer = answer = AnswerWriter(plan, self.client, self._note_body, upstream.secrets)
         try:
@@ -789,7 +791,7 @@ class Exchange:
         if answer is not None:
             note_answer(record, answer)
             if answer.tally.limits is not None:
-                self._gateway.limits.note(record.upstream, answer.tally.limits)
+                self._gateway.limits.note(record.peer or record.upstream, answer.tally.limits)
         if self._key_use is not None:
             self._gateway.named_keys.end(self._key_use, record)
         if record.error and self._caller_key:

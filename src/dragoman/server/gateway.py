@@ -158,7 +158,7 @@ class Gateway:
         self.slots.limit = settings.server.max_streams
         self.background_slots.limit = settings.server.max_background
         self.telemetry.change(settings)
-        self.limits.keep(settings.upstreams)
+        self.limits.keep(self.upstreams.by_name)
         self.conversations.resize(settings.server.websocket_memory)
         self.inspector.change(settings, secrets_of(settings, os.environ))
         for session in tuple(before.sessions):

@@ -8,6 +8,7 @@ request that a page of another site cannot send.
 
 import asyncio
 import re
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from importlib.metadata import version
 from io import BytesIO
@@ -193,23 +194,27 @@ class InspectPages:
         upstreams = self._gateway.upstreams
         down = upstreams.problems()
         found: list[dict[str, object]] = []
+        resting = upstreams.resting(time.monotonic())
         for name, settings in self._gateway.settings.upstreams.items():
-            last = self._inspector.last_use.get(name)
-            problem = down.get(name) or (None if last is None else last.error)
-            state = "failing" if problem else "unknown" if last is None else "ok"
-            upstream = upstreams.by_name[name]
-            dialect = upstream.dialect_for("chat")
-            found.append(
-                {
-                    "name": name,
-                    "kind": settings.kind,
-                    "dialect": dialect,
-                    "address": mask_url(upstream.url_of(dialect, "generate")),
-                    "state": state,
-                    "last_error": None if not problem else clean(redact(problem), _MAX_PROBLEM),
-                    "last_used_at": None if last is None else last.at,
-                }
-            )
+            for peer in upstreams.peers[name]:
+                last = self._inspector.last_use.get(peer)
+                problem = down.get(peer) or (None if last is None else last.error)
+                state = "failing" if problem else "unknown" if last is None else "ok"
+                upstream = upstreams.by_name[peer]
+                dialect = upstream.dialect_for("chat")
+                found.append(
+                    {
+                        "name": peer,
+                        "upstream": name,
+                        "kind": settings.kind,
+                        "dialect": dialect,
+                        "address": mask_url(upstream.url_of(dialect, "generate")),
+                        "state": "resting" if peer in resting else state,
+                        "health": resting.get(peer),
+                        "last_error": None if not problem else clean(redact(problem), _MAX_PROBLEM),
+                        "last_used_at": None if last is None else last.at,
+                    }
+                )
         return found
 
     async def _list(self, request: HttpRequest) -> Response:
@@ -274,7 +279,7 @@ class InspectPages:
         upstream, model, dialect = (
             _text(fields, name) for name in ("upstream", "model", "dialect")
         )
-        if upstream is not None and upstream not in self._gateway.upstreams.by_name:
+        if upstream is not None and upstream not in self._gateway.upstreams.peers:
             raise RequestRefused(f"upstream: no upstream is called {clean(upstream, 100)!r}")
         exchange = capture.recorded()
         if exchange.is_truncated:

@@ -216,7 +216,7 @@ class Inspector:
         """Note whether the upstream of a request answered."""
         if record.upstream:
             error = record.error or None
-            self.last_use[record.upstream] = LastUse(self._clock(), error)
+            self.last_use[record.peer or record.upstream] = LastUse(self._clock(), error)
 
     def _uncaptured_summary(self, ended: float, record: RequestRecord) -> RequestSummary:
         exchange = RecordedExchange(

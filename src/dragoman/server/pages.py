@@ -4,6 +4,7 @@ Errors are written in the dialect that the path or the caller's headers indicate
 """
 
 import re
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
@@ -215,17 +216,22 @@ class Pages:
         """Whether the gateway accepts new requests: not while it stops, nor if no upstream can answer."""
         if self._gateway.is_stopping:
             return _json(503, b'{"status":"stopping"}')
-        problems = self._gateway.upstreams.problems()
+        upstreams = self._gateway.upstreams
+        problems = upstreams.problems()
+        # What cools down may answer the next request, here or at another node: that must not take the node out.
+        resting = upstreams.resting(time.monotonic())
         # Without the store, the gateway still serves requests that do not need it.
         why_no_store = await self._gateway.store.check()
-        if not problems and why_no_store is None:
+        if not problems and not resting and why_no_store is None:
             return _json(200, b'{"status":"ready"}')
-        is_ready = len(problems) < len(self._gateway.upstreams.by_name)
+        is_ready = len(problems) < len(upstreams.by_name)
         report: dict[str, object] = {"status": "ready" if is_ready else "unready"}
         if problems:
             report["upstreams"] = {
                 name: clean(redact(why), _MAX_PROBLEM) for name, why in problems.items()
             }
+        if resting:
+            report["resting"] = resting
         if why_no_store is not None:
             report["store"] = clean(redact(why_no_store), _MAX_PROBLEM)
         return _json(200 if is_ready else 503, dumps(report))

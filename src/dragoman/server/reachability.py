@@ -2,10 +2,10 @@
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from urllib.parse import urlsplit
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from dragoman.config.environment import default_store_path
 from dragoman.config.secrets import upstream_secrets
@@ -14,6 +14,8 @@ from dragoman.config.settings import (
     Settings,
     StoreSettings,
     UpstreamSettings,
+    peers_of,
+    split_fallback,
 )
 from dragoman.core.secrets import Secrets, url_credentials
 from dragoman.engine.mcp.servers import McpServers
@@ -50,15 +52,37 @@ async def check_upstreams(
     ask: bool = True,
     ask_patience: float = ASK_PATIENCE,
 ) -> list[CheckFinding]:
-    """Check all upstreams concurrently; one finding each, in their order. `ask`: also ask each for a few tokens."""
+    """Check all upstreams and peers concurrently; one finding each, in their order. `ask`: also ask each for a few tokens."""
     async with asyncio.TaskGroup() as group:
         tasks = [
             group.create_task(
-                _check_upstream(name, settings, environ, patience, ask_patience if ask else None)
+                _check_upstream(peer, whole, environ, patience, ask_patience if ask else None)
             )
             for name in settings.upstreams
+            for peer, whole in _peers_alone(settings, name)
         ]
     return [task.result() for task in tasks]
+
+
+def _peers_alone(settings: Settings, name: str) -> Iterator[tuple[str, Settings]]:
+    """The settings for each peer of an upstream, in which the peer stands for the upstream."""
+    for peer, own in peers_of(name, settings.upstreams[name]).items():
+        if peer == name:
+            yield name, settings
+            continue
+        routes = [
+            structs.replace(
+                route,
+                upstream=peer if route.upstream == name else route.upstream,
+                fallback=tuple(
+                    peer + entry.removeprefix(name) if split_fallback(entry)[0] == name else entry
+                    for entry in route.fallback
+                ),
+            )
+            for route in settings.routes
+        ]
+        upstreams = {**settings.upstreams, peer: own}
+        yield peer, structs.replace(settings, upstreams=upstreams, routes=tuple(routes))
 
 
 async def offered_models(
@@ -192,6 +216,7 @@ async def _ask(
 async def _offered(
     name: str, settings: UpstreamSettings, environ: Mapping[str, str], patience: float
 ) -> tuple[OfferedModel, ...] | str:
+    name, settings = next(iter(peers_of(name, settings).items()))
     try:
         upstream = make_upstream(name, settings, environ)
     except ConfigError as error:

@@ -23,6 +23,9 @@ NOT_FOLLOWED = "redirect_not_followed"
 
 ADDRESS_HINT = "; check base_url and kind"
 """The end of a message if the address of the upstream is probably wrong."""
+PROXY_REFUSED = "proxy_refused"
+"""The code of an error when the proxy of an upstream does not connect."""
+_PROXY_WANTS_USER = 407
 
 # Characters of a location in a message: enough for any address that an operator would configure.
 _MAX_LOCATION = 300
@@ -53,6 +56,36 @@ def all_taken(name: str, count: int, seconds: float) -> UpstreamError:
 
 def unreachable(name: str, cause: str | Exception) -> UpstreamError:
     return _caused(f"upstream {name!r} cannot be reached", cause)
+
+
+def proxy_unreachable(name: str, proxy: str, cause: Exception) -> UpstreamError:
+    """`proxy`: its host and port, for the operator's log."""
+    error = UpstreamError(
+        f"upstream {name!r} cannot be reached: no connection to its proxy: {reason_of(cause)}"
+    )
+    error.detail = f"proxy {proxy}: {cause}"
+    return error
+
+
+def refused_by_proxy(name: str, proxy: str, status: int, *, has_user: bool) -> UpstreamError:
+    """The proxy does not connect. `has_user`: a user and a password were sent. `proxy`: as in `proxy_unreachable`."""
+    why = ""
+    if status == _PROXY_WANTS_USER:
+        why = (
+            "; it refuses the user and password in its address"
+            if has_user
+            else "; it wants a user and a password: http://user:password@host:port"
+        )
+    error = ReportedError(
+        ErrorInfo(
+            kind="upstream",
+            message=f"upstream {name!r} cannot be reached: its proxy answered {status}{why}",
+            status=502,
+            code=PROXY_REFUSED,
+        )
+    )
+    error.detail = f"proxy {proxy}"
+    return error
 
 
 def no_connection(name: str, seconds: float) -> UpstreamError:

@@ -6,6 +6,7 @@ decision. Nothing is repeated once a byte of an answer has been forwarded.
 The status of the answer or, without an answer, the kind of the failure selects one of three verdicts:
 
 - *again*: the same request may succeed soon. It is tried up to `attempts` times, then at the next upstream.
+  Peers of the upstream that were not tried come first, without a wait.
 - *elsewhere*: this upstream will not serve the request, another may: a missing key, an unknown model, a used-up quota.
 - *never*: the request itself is wrong; every upstream would refuse it.
 
@@ -29,18 +30,24 @@ class Failure(Struct, frozen=True, kw_only=True):
     """One failed attempt. `status` is None when there was no answer.
 
     should_retry: the upstream's own advice (`x-should-retry`, which both vendors' SDKs follow).
+    is_local: a limit of the gateway is why, not the upstream.
     """
 
     kind: ErrorKind
     status: int | None = None
     retry_after: float | None = None
     should_retry: bool | None = None
+    is_local: bool = False
 
 
 class Retry(Struct, frozen=True):
     """Ask the same upstream again, after this many seconds."""
 
     after: float
+
+
+class OtherPeer(Struct, frozen=True):
+    """Ask another peer of the same upstream at once."""
 
 
 class Fallback(Struct, frozen=True):
@@ -51,7 +58,8 @@ class GiveUp(Struct, frozen=True):
     """Report the error to the client."""
 
 
-Decision = Retry | Fallback | GiveUp
+Otherwise = OtherPeer | Fallback | GiveUp
+Decision = Retry | Otherwise
 
 
 class _Verdict(Enum):
@@ -106,25 +114,28 @@ def decide(
     *,
     attempt: int,
     forwarded: bool,
-    has_fallback: bool,
+    otherwise: Otherwise,
     jitter: float,
 ) -> Decision:
     """What to do after the `attempt`-th try (from 1) of one upstream failed.
 
-    forwarded: a byte of the answer has been sent to the client. jitter: a random number in [0, 1).
+    forwarded: a byte of the answer has been sent to the client. otherwise: what is left if the same server is not asked again.
+    jitter: a random number in [0, 1).
     """
     if forwarded or not settings.enabled:
         return GiveUp()
     verdict = _verdict(failure)
     if verdict is _Verdict.NEVER:
         return GiveUp()
+    if isinstance(otherwise, OtherPeer):
+        return otherwise
     if verdict is _Verdict.AGAIN and attempt < settings.attempts:
         after = _delay(settings, attempt, jitter)
         if failure.retry_after is None:
             return Retry(after)
         if failure.retry_after <= settings.max_wait:
             return Retry(max(after, failure.retry_after))
-    return Fallback() if has_fallback else GiveUp()
+    return otherwise
 
 
 def failure_of(status: int, headers: Mapping[str, str], *, kind: ErrorKind, now: float) -> Failure:
@@ -142,7 +153,7 @@ def failure_without_answer(error: ErrorInfo) -> Failure:
     """The failure of an attempt without a status, or of a stream that failed before anything was forwarded."""
     # A retry after waiting for a free connection would wait as long again.
     is_waited = error.code == CONNECTIONS_TAKEN
-    return Failure(kind=error.kind, should_retry=False if is_waited else None)
+    return Failure(kind=error.kind, should_retry=False if is_waited else None, is_local=is_waited)
 
 
 def retry_after(headers: Mapping[str, str], *, now: float) -> float | None:

@@ -8,6 +8,7 @@ from msgspec import structs
 from dragoman.config.check import check_surroundings, complete, is_loopback, warnings_of
 from dragoman.config.settings import (
     ModelLimits,
+    PeerSettings,
     RetrySettings,
     Route,
     ServerSettings,
@@ -39,6 +40,9 @@ def test_settings_of_a_program_are_completed_like_those_of_a_file() -> None:
     assert done.routes == (Route(model="*", upstream="rehearsal"),)
     assert complete(done) == done
     assert complete(Settings(upstreams={"a": LOCAL})).routes == (Route(model="*", upstream="a"),)
+
+
+PEER = PeerSettings(name="one", base_url="http://127.0.0.1:9/v1")
 
 
 @pytest.mark.parametrize(
@@ -209,7 +213,103 @@ def test_a_retry_policy_that_cannot_work_is_refused(retry: RetrySettings, line: 
         ),
         (
             {"api_key": "k", "api_key_env": "K"},
-            "upstreams.a: expected api_key or api_key_env, got both",
+            "upstreams.a: expected one of api_key, api_key_env and token_command, got api_key and api_key_env",
+        ),
+        (
+            {"api_key": "k", "token_command": ("x",)},
+            "upstreams.a: expected one of api_key, api_key_env and token_command, got api_key and token_command",
+        ),
+        (
+            {"token_command": (" ",)},
+            "upstreams.a.token_command: expected a program and its arguments",
+        ),
+        (
+            {"kind": "chatgpt-codex", "token_command": ("x",)},
+            (
+                'upstreams.a.token_command: expected the kind "chat", "responses" or "messages", '
+                'this is "chatgpt-codex"'
+            ),
+        ),
+        (
+            {"api_key_header": "api key"},
+            "upstreams.a.api_key_header: expected a header's name and value, in ASCII and without line breaks",
+        ),
+        (
+            {"api_key_header": "Host"},
+            "upstreams.a.api_key_header: expected another header; the gateway sets this one for each connection",
+        ),
+        (
+            {"path": "models"},
+            "upstreams.a.path: expected a path such as \"/{model}:rawPredict\", got 'models'",
+        ),
+        (
+            {"path": "/{name}"},
+            "upstreams.a.path: expected a path such as \"/{model}:rawPredict\", got '/{name}'",
+        ),
+        (
+            {"path": "/{model}", "stream_path": "/stream"},
+            "upstreams.a.stream_path: expected {model} in both paths, or in neither",
+        ),
+        (
+            {"stream_path": "/stream"},
+            "upstreams.a.stream_path: expected `path` beside it, for answers that are not streamed",
+        ),
+        (
+            {"path": "/x", "also": ("responses",)},
+            "upstreams.a.path: expected an upstream with one dialect, without `also`",
+        ),
+        (
+            {"kind": "responses", "path": "/x", "websocket": True},
+            "upstreams.a.path: expected no `websocket` beside it",
+        ),
+        (
+            {"add_fields": {"stream": "x"}},
+            "upstreams.a.add_fields.stream: expected another member; the gateway sets this one",
+        ),
+        (
+            {"peers": (PEER,)},
+            "upstreams.a: expected base_url or peers, got both",
+        ),
+        (
+            {"base_url": "", "peers": (PEER, PEER)},
+            "upstreams.a.peers[1].name: expected a name of its own, 'one' is there already",
+        ),
+        (
+            {"base_url": "", "peers": (structs.replace(PEER, name="a/b"),)},
+            "upstreams.a.peers[0].name: expected letters, digits, `_`, `.` and `-`",
+        ),
+        (
+            {"base_url": "", "peers": (structs.replace(PEER, weight=0.0),)},
+            "upstreams.a.peers: expected a weight above 0 for at least one of them",
+        ),
+        (
+            {"base_url": "", "peers": (structs.replace(PEER, weight=-1.0),)},
+            "upstreams.a.peers[0].weight: expected 0 or more, got -1.0",
+        ),
+        (
+            {"base_url": "", "peers": (structs.replace(PEER, base_url="http://me:pw@h"),)},
+            (
+                "upstreams.a.peers[0].base_url: expected an address without user and password, got "
+                "'http://***@h'; use api_key, api_key_env or headers"
+            ),
+        ),
+        (
+            {"base_url": "", "peers": (structs.replace(PEER, api_key="$MY_KEY"),)},
+            (
+                "upstreams.a.peers[0].api_key: expected a key, got the name of a variable, which nothing "
+                'replaces here; write api_key_env = "MY_KEY"'
+            ),
+        ),
+        (
+            {"base_url": "", "peers": (PEER,), "keeps_responses": True},
+            (
+                "upstreams.a.keeps_responses: only one server knows the id of a response; "
+                "leave it out beside peers"
+            ),
+        ),
+        (
+            {"kind": "rehearsal", "base_url": "", "peers": (PEER,)},
+            'upstreams.a.peers: expected the kind "chat", "responses" or "messages", this is "rehearsal"',
         ),
         (
             {"api_key": ""},

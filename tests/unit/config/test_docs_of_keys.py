@@ -163,7 +163,8 @@ NOT_READ = frozenset(
 def variables_in_the_source() -> set[str]:
     """All names of variables in the code, by the prefixes that the gateway's variables have."""
     prefixes = "DRAGOMAN|PROXY|CODEX|OPENAI|ANTHROPIC|XDG_STATE|PROMETHEUS"
-    name = re.compile(rf'"((?:{prefixes})_[A-Z_]+)"')
+    others = "(?:HTTPS?|NO)_PROXY|SSL_CERT_[A-Z]+"
+    name = re.compile(rf'"((?:{prefixes})_[A-Z_]+|{others})"')
     source = DOCS.parent / "src" / "dragoman"
     texts = [path.read_text(encoding="utf-8") for path in source.rglob("*.py")]
     return {found for text in texts for found in name.findall(text)} - NOT_READ

@@ -11,6 +11,7 @@ from dragoman.config.settings import (
     DumpSettings,
     InspectSettings,
     McpServerSettings,
+    PeerSettings,
     ServerSettings,
     Settings,
     StoreSettings,
@@ -102,6 +103,26 @@ NEEDS_TRUST = [
     (
         upstream("chat", OPENAI, 'ca_file = "ca.pem"'),
         "upstreams.it.ca_file: trust servers that ca.pem vouches for",
+    ),
+    (
+        upstream("chat", OPENAI, 'token_command = ["steal", "everything"]'),
+        "upstreams.it.token_command: start steal ***",
+    ),
+    (
+        upstream(
+            "chat",
+            '[[upstreams.it.peers]]\nname = "a"\nbase_url = "https://api.openai.com/v1"',
+            '[[upstreams.it.peers]]\nname = "b"\nbase_url = "https://elsewhere.example/v1"',
+        ),
+        "upstreams.it.peers[1].base_url: send requests to https://elsewhere.example/v1",
+    ),
+    (
+        upstream(
+            "chat",
+            '[[upstreams.it.peers]]\nname = "a"\nbase_url = "https://api.openai.com/v1"',
+            'token_command = ["steal"]',
+        ),
+        "upstreams.it.peers[0].token_command: start steal",
     ),
     (
         upstream("chatgpt-codex", 'auth_file = "auth.json"'),
@@ -317,7 +338,9 @@ HARMLESS: dict[type[Struct], set[str]] = {
         *("passthrough", "name_fallback", "anthropic_version", "text_calls", "prompted_tools"),
         *("output_mode", "compaction", "count_tokens", "keeps_responses", "limits", "models", "losses"),
         *("cache", "cache_ttl", "match", "speed", "ignore"),
+        *("api_key_header", "path", "stream_path", "add_fields"),
     },
+    PeerSettings: {"name", "weight", "api_key"},
     McpServerSettings: {
         *("name", "allow", "deny", "start_timeout", "call_timeout", "restart", "headers"),
     },
@@ -330,8 +353,9 @@ JUDGED: dict[type[Struct], set[str]] = {
     StoreSettings: {"url"},
     UpstreamSettings: {
         *("base_url", "api_key_env", "auth_file", "command", "env", "codex_home", "ca_file", "proxy"),
-        "recordings",
+        *("recordings", "peers", "token_command"),
     },
+    PeerSettings: {"base_url", "api_key_env", "token_command"},
     McpServerSettings: {"command", "env", "env_from", "cwd", "url", "headers_from", "oauth"},
 }  # fmt: skip
 

@@ -1,17 +1,27 @@
 """An upstream as a model: a request in, the events of its answer out, tried again only while nothing has come."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 
 import pytest
+from msgspec import structs
 
 from dragoman._json import Raw
-from dragoman.config.settings import RetrySettings, Route, Settings, UpstreamSettings
+from dragoman.config.settings import (
+    PeerSettings,
+    RetrySettings,
+    Route,
+    Settings,
+    UpstreamSettings,
+)
 from dragoman.core.failures import ReportedError, error_info
 from dragoman.core.fold import fold
 from dragoman.core.grammar import is_grammatical
 from dragoman.errors import GatewayError, RequestRefused
 from dragoman.gateway.attempt import AttemptFailed, AttemptObserver, UpstreamModel, try_targets
+from dragoman.gateway.peers import PeerOrder, PeerState
 from dragoman.gateway.route import Upstreams
 from dragoman.gateway.targets import AttemptTarget
 from dragoman.model.events import Completed, Event, Failed, TextDelta
@@ -20,7 +30,7 @@ from dragoman.model.parts import Call, Text
 from dragoman.model.request import Request, Turn
 from dragoman.model.request import Tool as Declaration
 from dragoman.testing import Chunk, Pause, ScriptedReply, ScriptedUpstream, Wait, json_reply, sse
-from dragoman.upstream.retry import Decision
+from dragoman.upstream.retry import Decision, Failure
 from vendor_wire import Answer, Said, Tool, body_bytes, stream
 
 DIALECTS = ("chat", "responses", "messages")
@@ -330,41 +340,73 @@ def test_calls_without_ids_get_others_in_every_answer() -> None:
 
 
 class Recorded(AttemptObserver):
-    """Remembers which upstreams were tried, and what was decided."""
+    """Remembers which peers were tried, what was decided, and which began to rest."""
 
     def __init__(self) -> None:
         self.seen: list[str] = []
 
     def started(self, target: AttemptTarget) -> None:
-        self.seen.append(target.upstream)
+        self.seen.append(target.peer)
 
     def failed(self, target: AttemptTarget, error: ErrorInfo, decision: Decision) -> None:
-        self.seen.append(f"{target.upstream} {error.kind} {type(decision).__name__}")
+        self.seen.append(f"{target.peer} {error.kind} {type(decision).__name__}")
+
+    def cooled(self, target: AttemptTarget, *, is_out: bool) -> None:
+        self.seen.append(f"{target.peer} {'cools down' if is_out else 'is back'}")
+
+
+def two_upstreams(*, peers: Sequence[str] = (), retry: RetrySettings = QUICK) -> Upstreams:
+    """A route to `one`, perhaps with peers, then to `two`. The first peer is preferred."""
+    upstream = UpstreamSettings(kind="chat", base_url="http://127.0.0.1:1/v1")
+    one = upstream
+    if peers:
+        # The last ones have no weight, so the order of the peers is known.
+        weights = [1.0, *[0.0] * (len(peers) - 1)]
+        made = [
+            PeerSettings(name=name, base_url="http://127.0.0.1:1/v1", weight=weight)
+            for name, weight in zip(peers, weights, strict=True)
+        ]
+        one = UpstreamSettings(kind="chat", peers=tuple(made))
+    return Upstreams(
+        Settings(
+            upstreams={"one": one, "two": upstream},
+            routes=(Route(model="*", upstream="one", fallback=("two",)),),
+            retry=retry,
+        )
+    )
+
+
+Result = ErrorKind | Failure | None
 
 
 def tried(
-    kinds: Sequence[ErrorKind | None], *, is_forwarded: bool = False
+    kinds: Sequence[Result],
+    *,
+    is_forwarded: bool = False,
+    upstreams: Upstreams | None = None,
 ) -> tuple[str, list[str]]:
     """What comes of attempts that fail with these kinds (None: the attempt succeeds), and what the observer saw."""
-    upstream = UpstreamSettings(kind="chat", base_url="http://127.0.0.1:1/v1")
-    settings = Settings(
-        upstreams={"one": upstream, "two": upstream},
-        routes=(Route(model="*", upstream="one", fallback=("two",)),),
-    )
+    using = two_upstreams() if upstreams is None else upstreams
     left = list(kinds)
     observer = Recorded()
 
     async def attempt(target: AttemptTarget) -> str:
-        kind = left.pop(0)
-        if kind is not None:
-            raise AttemptFailed(ErrorInfo(kind=kind, message=f"{target.upstream} failed"))
-        return f"{target.upstream} answered"
+        result = left.pop(0)
+        if isinstance(result, Failure):
+            raise AttemptFailed(ErrorInfo(kind=result.kind, message="failed"), result)
+        if result is not None:
+            raise AttemptFailed(ErrorInfo(kind=result, message=f"{target.upstream} failed"))
+        return f"{target.peer} answered"
 
     async def run() -> str:
-        targets = Upstreams(settings).targets("chat", "m")
         try:
             return await try_targets(
-                targets, QUICK, attempt, observer, is_forwarded=lambda: is_forwarded
+                using,
+                using.targets("chat", "m"),
+                attempt,
+                observer,
+                key=lambda: b"",
+                is_forwarded=lambda: is_forwarded,
             )
         except ReportedError as error:
             return error.info.message
@@ -382,7 +424,7 @@ def test_an_upstream_that_will_not_serve_is_followed_by_the_next() -> None:
 
 
 def test_attempts_are_counted_for_each_upstream() -> None:
-    kinds: list[ErrorKind | None] = ["overloaded"] * 6
+    kinds: list[Result] = ["overloaded"] * 6
     outcome, seen = tried(kinds)
     assert outcome == "two failed"
     assert seen.count("one") == seen.count("two") == 3
@@ -392,3 +434,126 @@ def test_attempts_are_counted_for_each_upstream() -> None:
 def test_nothing_is_tried_again_once_something_was_forwarded() -> None:
     outcome, seen = tried(["overloaded"], is_forwarded=True)
     assert (outcome, seen) == ("one failed", ["one", "one overloaded GiveUp"])
+
+
+def test_a_failed_peer_is_followed_by_another_at_once_and_then_by_the_fallback() -> None:
+    kinds: list[Result] = ["overloaded"] * 3
+    outcome, seen = tried(
+        [*kinds, None], upstreams=two_upstreams(peers=("a", "b", "c"), retry=QUICK)
+    )
+    assert outcome == "two answered"
+    assert seen == [
+        *("one/a", "one/a overloaded OtherPeer"),
+        *("one/b", "one/b overloaded OtherPeer"),
+        *("one/c", "one/c overloaded Fallback", "two"),
+    ]
+
+
+def test_when_each_peer_has_failed_the_attempts_that_are_left_are_retries() -> None:
+    kinds: list[Result] = ["overloaded"] * 3
+    outcome, seen = tried([*kinds, None], upstreams=two_upstreams(peers=("a", "b")))
+    assert outcome == "two answered"
+    assert seen[::2] == ["one/a", "one/b", "one/a", "two"]
+    assert seen[1::2] == [
+        *("one/a overloaded OtherPeer", "one/b overloaded Retry", "one/a overloaded Fallback"),
+    ]
+
+
+def test_a_request_at_fault_reaches_no_other_peer() -> None:
+    outcome, seen = tried(["invalid_request"], upstreams=two_upstreams(peers=("a", "b")))
+    assert (outcome, seen) == ("one failed", ["one/a", "one/a invalid_request GiveUp"])
+
+
+def test_no_other_peer_is_asked_once_something_was_forwarded() -> None:
+    upstreams = two_upstreams(peers=("a", "b"))
+    outcome, seen = tried(["overloaded"], is_forwarded=True, upstreams=upstreams)
+    assert (outcome, seen) == ("one failed", ["one/a", "one/a overloaded GiveUp"])
+
+
+def test_an_upstream_that_cools_down_is_passed_over_until_it_is_the_last_resort() -> None:
+    lasting = structs.replace(QUICK, attempts=1, failures=1, cooldown=600.0)
+    upstreams = two_upstreams(retry=lasting)
+    first = ["one", "one cools down", "one overloaded Fallback", "two"]
+    assert tried(["overloaded", None], upstreams=upstreams) == ("two answered", first)
+    assert tried([None], upstreams=upstreams) == ("two answered", ["two"])
+    # Both are down now: `one` is due first, so it is asked, and nobody else.
+    outcome, seen = tried(["overloaded", None], upstreams=upstreams)
+    assert (outcome, seen) == (
+        "one answered",
+        ["two", "two cools down", "two overloaded Fallback", "one"],
+    )
+    outcome, seen = tried(["overloaded"], upstreams=upstreams)
+    assert (outcome, seen) == ("one failed", ["one", "one overloaded GiveUp"])
+
+
+def test_without_fallbacks_an_upstream_that_cools_down_is_asked_as_before() -> None:
+    lasting = structs.replace(QUICK, attempts=1, failures=1, cooldown=600.0)
+    upstream = UpstreamSettings(kind="chat", base_url="http://127.0.0.1:1/v1")
+    alone = Upstreams(Settings(upstreams={"one": upstream}, retry=lasting))
+    assert tried(["server"], upstreams=alone)[0] == "one failed"
+    assert tried([None], upstreams=alone) == ("one answered", ["one"])
+
+
+def test_without_retries_peers_are_chosen_by_health_and_other_upstreams_never() -> None:
+    single = structs.replace(QUICK, enabled=False, failures=1, cooldown=600.0)
+    upstreams = two_upstreams(peers=("a", "b"), retry=single)
+    seen = ["one/a", "one/a cools down", "one/a server GiveUp"]
+    assert tried(["server"], upstreams=upstreams) == ("one failed", seen)
+    assert tried(["server"], upstreams=upstreams)[1][0] == "one/b"
+    assert tried([None], upstreams=upstreams) == ("one/a answered", ["one/a"])
+
+
+def test_a_rate_limit_of_one_model_does_not_rest_the_others() -> None:
+    upstreams = two_upstreams(retry=structs.replace(QUICK, attempts=1))
+    limited = Failure(kind="rate_limit", status=429, retry_after=600.0)
+    assert tried([limited, None], upstreams=upstreams)[0] == "two answered"
+    assert tried([None], upstreams=upstreams) == ("two answered", ["two"])
+    order = PeerOrder(upstreams.targets("chat", "other"), upstreams.health, lambda: b"")
+    found = order.next(time.monotonic())
+    assert found is not None
+    assert found.peer == "one"
+
+
+def test_a_probe_that_is_cancelled_lets_the_next_one_begin() -> None:
+    upstreams = two_upstreams(retry=structs.replace(QUICK, attempts=1, failures=1, cooldown=1e-9))
+    assert tried(["server", None], upstreams=upstreams)[0] == "two answered"
+    health = upstreams.health["one"]
+
+    async def cancelled() -> None:
+        began = asyncio.Event()
+
+        async def attempt(target: AttemptTarget) -> None:
+            began.set()
+            await asyncio.Event().wait()
+
+        targets = upstreams.targets("chat", "m")
+        asking = asyncio.create_task(
+            try_targets(upstreams, targets, attempt, AttemptObserver(), key=lambda: b"")
+        )
+        await began.wait()
+        assert health.report(time.monotonic()).state is PeerState.PROBING
+        assert not health.is_ready("m", time.monotonic())
+        asking.cancel()
+        with suppress(asyncio.CancelledError):
+            await asking
+
+    asyncio.run(cancelled())
+    assert health.is_ready("m", time.monotonic())
+
+
+def test_the_health_of_what_did_not_change_survives_a_reload() -> None:
+    before = two_upstreams(peers=("a", "b"), retry=structs.replace(QUICK, failures=1))
+    tried(["server", None], upstreams=before)
+    settings = before.settings
+    one = settings.upstreams["one"]
+    moved = structs.replace(one.peers[1], base_url="http://127.0.0.1:2/v1")
+    heavier = structs.replace(one.peers[0], weight=7.0)
+    changed = structs.replace(one, peers=(heavier, moved))
+    after = Upstreams(
+        structs.replace(settings, upstreams={**settings.upstreams, "one": changed}), before=before
+    )
+    assert after.health["one/a"] is before.health["one/a"]
+    assert after.by_name["one/a"] is before.by_name["one/a"]
+    assert after.health["one/a"].is_out
+    assert after.health["one/b"] is not before.health["one/b"]
+    assert [target.weight for target in after.targets("chat", "m")] == [7.0, 0.0, 1.0]

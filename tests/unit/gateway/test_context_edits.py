@@ -24,6 +24,8 @@ def target(
         client_dialect=client,
         dialect=dialect,
         upstream="u",
+        peer="u",
+        weight=1.0,
         model="m",
         settings=made,
         accepts=target_of(made, dialect, "m", client),

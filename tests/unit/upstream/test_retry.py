@@ -13,6 +13,7 @@ from dragoman.upstream.retry import (
     Failure,
     Fallback,
     GiveUp,
+    OtherPeer,
     Retry,
     decide,
     failure_of,
@@ -38,7 +39,7 @@ def decision(
         failure,
         attempt=attempt,
         forwarded=forwarded,
-        has_fallback=has_fallback,
+        otherwise=Fallback() if has_fallback else GiveUp(),
         jitter=jitter,
     )
 
@@ -204,3 +205,27 @@ def test_an_error_answer_becomes_a_failure(value: str | None, advice: bool | Non
     assert failure_of(429, headers, kind="rate_limit", now=NOW) == Failure(
         kind="rate_limit", status=429, retry_after=2.0, should_retry=advice
     )
+
+
+@pytest.mark.parametrize("status", [401, 404, 429, 500, 503])
+@pytest.mark.parametrize("attempt", [1, 3, 10])
+def test_a_peer_that_was_not_tried_comes_before_a_wait(status: int, attempt: int) -> None:
+    found = decide(
+        SETTINGS,
+        of_status(status),
+        attempt=attempt,
+        forwarded=False,
+        otherwise=OtherPeer(),
+        jitter=1.0,
+    )
+    assert found == OtherPeer()
+
+
+@pytest.mark.parametrize(
+    ("failure", "forwarded"), [(of_status(400), False), (of_status(503), True)]
+)
+def test_a_request_at_fault_or_begun_goes_to_no_peer(failure: Failure, *, forwarded: bool) -> None:
+    found = decide(
+        SETTINGS, failure, attempt=1, forwarded=forwarded, otherwise=OtherPeer(), jitter=1.0
+    )
+    assert found == GiveUp()

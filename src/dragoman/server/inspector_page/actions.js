@@ -160,7 +160,7 @@ function askReplay(source, exchange, status, open) {
     h("p", {}, "The recorded request is sent again, and its answer opens beside this one. Tools are not run."),
     labelled(
       "Upstream",
-      h("select", { name: "upstream" }, option("", "by the routes"), ...status.upstreams.map(({ name, kind }) => option(name, `${name} (${kind})`))),
+      h("select", { name: "upstream" }, option("", "by the routes"), ...new Map(status.upstreams.map(({ upstream, kind }) => [upstream, option(upstream, `${upstream} (${kind})`)])).values()),
     ),
     labelled("Model", h("input", { name: "model", placeholder: summary.model, autocomplete: "off", spellcheck: "false" })),
     labelled("Client’s dialect", h("select", { name: "dialect" }, option("", `as it was: ${dialect(exchange.client.dialect)}`), ...doors.map((name) => option(name, dialect(name))))),

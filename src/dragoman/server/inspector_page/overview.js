@@ -15,7 +15,7 @@ import { ago, bytes, counted, dialect, h, longText, quoted, visible } from "./do
  */
 export function overview(status, captureSwitch) {
   const { gateway, upstreams, routes, connect } = status;
-  const failing = upstreams.filter((upstream) => upstream.state === "failing").length;
+  const failing = upstreams.filter((upstream) => ["failing", "resting"].includes(upstream.state)).length;
   return h(
     "article",
     { class: "overview" },
@@ -48,14 +48,14 @@ function captureWords(capture) {
 
 /** @param {Status} status */
 function upstreamTable({ upstreams }) {
-  const words = { ok: "answers", failing: "failing", unknown: "not used yet" };
+  const words = { ok: "answers", failing: "failing", resting: "resting", unknown: "not used yet" };
   return table(
     ["name", "speaks", "address", "state", "last used"],
     upstreams.map((upstream) => [
       quoted(upstream.name, "name"),
       upstream.dialect ? dialect(upstream.dialect) : upstream.kind,
       quoted(upstream.address, "address"),
-      h("span", { class: `state ${upstream.state}` }, words[upstream.state] ?? upstream.state, upstream.last_error ? h("small", {}, visible(upstream.last_error, true)) : null),
+      h("span", { class: `state ${upstream.state}` }, words[upstream.state] ?? upstream.state, upstream.health ? h("small", {}, visible(upstream.health, true)) : null, upstream.last_error ? h("small", {}, visible(upstream.last_error, true)) : null),
       upstream.last_used_at === null ? "–" : ago(upstream.last_used_at),
     ]),
   );

@@ -6,8 +6,8 @@
  *
  * @typedef {{on: boolean, can_switch: boolean, bytes: number, max_bytes: number, exchanges: number, dropped: number}} Capture
  * @typedef {{version: string, address: string, started_at: number, stores: boolean, workers: number}} GatewayStatus
- * @typedef {{name: string, kind: string, dialect: string | null, address: string, state: "ok" | "failing" | "unknown",
- *   last_error: string | null, last_used_at: number | null}} UpstreamStatus
+ * @typedef {{name: string, upstream: string, kind: string, dialect: string | null, address: string,
+ *   state: "ok" | "failing" | "resting" | "unknown", health: string | null, last_error: string | null, last_used_at: number | null}} UpstreamStatus
  * @typedef {{model: string, upstreams: string[]}} Route
  * @typedef {{client: string, text: string}} Snippet
  * @typedef {{capture: Capture, gateway: GatewayStatus, upstreams: UpstreamStatus[], routes: Route[], connect: Snippet[]}} Status

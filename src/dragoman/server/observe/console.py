@@ -71,7 +71,7 @@ def log_line(now: float, level: str, text: str) -> str:
 def _lines(record: RequestRecord, now: float) -> Iterator[tuple[_Cell, ...]]:
     columns = (
         _Cell(f"{local_second(int(now))}  ", "faint"),
-        _Cell(f"{_column(f'{record.door}→{word(record.upstream)}', _WAY)} "),
+        _Cell(f"{_column(f'{record.door}→{word(record.peer or record.upstream)}', _WAY)} "),
         _Cell(f"{_column(_model(record), _MODEL)} ", "strong"),
         _Cell(f"{_column(_outcome(record), _FINISH)} ", _style(record)),
         _Cell(
@@ -150,7 +150,11 @@ def _details(record: RequestRecord) -> Iterator[tuple[str, str, Style]]:
         details.append(("error", f"{record.error_kind}: {message}".rstrip(": "), "bad"))
     if record.failed:
         tried = _folded(f"{word(upstream)} ({kind})" for upstream, kind in record.failed)
-        last = "" if record.error_kind is not None else f", then {word(record.upstream)} answered"
+        last = (
+            ""
+            if record.error_kind is not None
+            else f", then {word(record.peer or record.upstream)} answered"
+        )
         details.append(("failed", f"{tried}{last}", "warning"))
     if record.losses:
         shown = _folded(

@@ -124,6 +124,8 @@ def json_line(record: RequestRecord, now: float) -> str:
         "bytes_out": record.bytes_out,
         "attempts": record.attempts,
     }
+    if record.peer:
+        line["peer"] = record.peer
     if record.failed:
         line["failed_attempts"] = [f"{upstream} {kind}" for upstream, kind in record.failed]
     if record.cached_tokens is not None:

@@ -33,18 +33,19 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.metrics_core import Metric
 from prometheus_client.samples import Sample
 
-from dragoman.config.settings import Settings
+from dragoman.config.settings import Settings, peers_of
 from dragoman.model.outcome import Limits
 from dragoman.server.observe.logs import RequestLog
 from dragoman.server.observe.record import RequestRecord
 from dragoman.store.key_usage import MILLION, Counts
 from dragoman.store.records import Swept
 from dragoman.upstream.rate_limits import number_of
-from dragoman.upstream.retry import Decision, Fallback, GiveUp, Retry
+from dragoman.upstream.retry import Decision, Fallback, GiveUp, OtherPeer, Retry
 
-AttemptAction = Literal["retry", "fallback", "give_up"]
+AttemptAction = Literal["retry", "peer", "fallback", "give_up"]
 ACTIONS: Mapping[type[Decision], AttemptAction] = {
     Retry: "retry",
+    OtherPeer: "peer",
     Fallback: "fallback",
     GiveUp: "give_up",
 }
@@ -114,6 +115,10 @@ class _Meters:
         last = "From a request's head to the last byte of its answer"
         self.duration = histogram("duration", last, DURATION_BUCKETS, *labels)
         self.open = gauge("open_streams", "Requests being served", "livesum")
+        cooling = (
+            "1 from the cooldown of a peer until it answers; with several workers, in how many"
+        )
+        self.cooling = gauge("upstream_cooling", cooling, "livesum", "upstream", "peer")
         self.build = gauge("build_info", "1, labelled with the version", "max", "version")
         # The limits that upstreams report. With several workers, the latest report is right.
         used = "How much of a limit is used, of 1"
@@ -224,6 +229,10 @@ class Telemetry:
         """Apply other settings. The counts go on; upstreams that are gone keep their names, for requests that still run."""
         self._log = RequestLog(settings.log)
         self._upstreams |= frozenset(settings.upstreams)
+        for name, each in settings.upstreams.items():
+            self._upstreams |= frozenset(peers_of(name, each))
+            for peer in peers_of(name, each):
+                self._meters.cooling.labels(name, peer)
         self._routes = [(re.compile(translate(r.model)).match, r.model) for r in settings.routes]
         for found in (self._counters, self._tokens, self._cached, self._rare):
             found.cache_clear()
@@ -243,6 +252,10 @@ class Telemetry:
     def attempt_failed(self, upstream: str, kind: str, action: AttemptAction) -> None:
         """Count a failed attempt; `action` is what the retry policy decided."""
         self._rare(self._meters.upstream_errors, upstream, "kind", kind, action)()
+
+    def cooled(self, upstream: str, peer: str, *, is_out: bool) -> None:
+        """Set the gauge of a peer. Both labels are names in the configuration."""
+        self._meters.cooling.labels(upstream, peer).set(is_out)
 
     def note_limits(self, upstream: str, limits: Limits) -> None:
         """Set the gauges to the limits that an upstream reported."""

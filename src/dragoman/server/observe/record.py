@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 class RequestRecord(Struct, kw_only=True, eq=False):
     """Filled while a request is served, read once at its end. Contains no content and no credentials.
 
+    peer: the one that was asked last, if the upstream has peers.
     model: the name that the client asked for, as received; upstream_model: the name that the upstream was asked for.
     status: the HTTP status that the client got; 0 if it left before that.
     first_byte_s, duration_s: seconds from the request's head to the first and to the last byte of the answer.
@@ -35,6 +36,7 @@ class RequestRecord(Struct, kw_only=True, eq=False):
     door: Dialect
     request_id: str = ""
     upstream: str = ""
+    peer: str = ""
     model: str = ""
     upstream_model: str = ""
     upstream_dialect: str = ""

@@ -14,8 +14,8 @@ from urllib.parse import unquote, urlsplit
 
 from msgspec import Struct
 
-from dragoman.config.settings import UpstreamSettings
-from dragoman.errors import ConfigError
+from dragoman.config.settings import DIRECT, UpstreamSettings
+from dragoman.errors import ConfigError, UpstreamError
 from dragoman.upstream import errors
 from dragoman.upstream.http.connection import UpstreamConnection
 
@@ -40,7 +40,7 @@ class ServerAddress(Struct, frozen=True):
     credentials: str | None = None
 
 
-def address_of(url: str, what: str) -> ServerAddress:
+def server_address(url: str, what: str) -> ServerAddress:
     """The server of a URL. `what` names the setting it came from.
 
     Raises:
@@ -75,10 +75,10 @@ class Dialer:
         self._name = name
         self._settings = settings
         self._tls = tls
-        self.place = address_of(settings.base_url, f"upstreams.{name}.base_url")
+        self.place = server_address(settings.base_url, f"upstreams.{name}.base_url")
         self.proxy: ServerAddress | None = None
-        if settings.proxy:
-            self.proxy = address_of(settings.proxy, f"upstreams.{name}.proxy")
+        if settings.proxy and settings.proxy != DIRECT:
+            self.proxy = server_address(settings.proxy, f"upstreams.{name}.proxy")
             if self.proxy.is_tls:
                 raise ConfigError(
                     f"upstreams.{name}.proxy: expected http://…, got an https address"
@@ -93,7 +93,12 @@ class Dialer:
         try:
             if self.proxy is None:
                 return await self._connect(self.place, tls=self._tls)
-            connection = await self._connect(self.proxy, tls=None)
+            try:
+                connection = await self._connect(self.proxy, tls=None)
+            except OSError as error:
+                if isinstance(error, TimeoutError):
+                    raise
+                raise errors.proxy_unreachable(self._name, self.proxy.authority, error) from error
             return await self._tunnel(connection, self.proxy) if self.place.is_tls else connection
         except TimeoutError:
             raise
@@ -124,7 +129,7 @@ class Dialer:
             undo.callback(connection.abort)
             await connection.ask("\r\n".join((*lines, "", "")).encode("latin-1"), b"")
             if not 200 <= connection.status <= 299:
-                raise errors.unreachable(self._name, f"the proxy answered {connection.status}")
+                raise self.refused_by_proxy(proxy, connection.status)
             inner = self._connection()
             tls = self._tls or ssl.create_default_context()
             transport = await asyncio.get_running_loop().start_tls(
@@ -135,6 +140,11 @@ class Dialer:
             undo.pop_all()
         inner.connection_made(transport)
         return inner
+
+    def refused_by_proxy(self, proxy: ServerAddress, status: int) -> UpstreamError:
+        return errors.refused_by_proxy(
+            self._name, proxy.authority, status, has_user=proxy.credentials is not None
+        )
 
     def _connection(self) -> UpstreamConnection:
         settings = self._settings

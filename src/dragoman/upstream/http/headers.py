@@ -3,7 +3,7 @@
 Of the client's headers an upstream gets only those that servers of its dialect understand and that do not concern the
 connection, the client's machine or the gateway's own key. The operator's headers win over all others.
 
-- Credentials: the upstream's own key, or the client's if so configured; never both.
+- Credentials: the upstream's own key, or the client's if so configured; never both. `api_key_header` names another header for it.
 - `anthropic-version`: a client that sends one has written its body for it, so it is passed on; otherwise the configured
   one is sent. Versions differ in what they accept (2026-10-21 refuses `temperature`, `top_p`, `top_k`).
 - `anthropic-beta`: passed on, joined with the configured values, except for message threads, which need state that the
@@ -66,6 +66,7 @@ class HeaderRules(Struct, frozen=True, kw_only=True):
     fixed: Mapping[str, str]
     configured: Mapping[str, str]
     passes_client_key: bool
+    key_header: str | None
     lines: Mapping[bool, str]
     """The usual header lines of a request, by whether it asks for a stream."""
 
@@ -80,9 +81,10 @@ def header_rules(settings: UpstreamSettings, dialect: Dialect, key: str | None) 
     fixed = {"user-agent": USER_AGENT, "content-type": "application/json"}
     if dialect == "messages":
         fixed["anthropic-version"] = settings.anthropic_version
-    has_credential = any(name in configured for name in _CREDENTIALS)
+    key_header = None if settings.api_key_header is None else settings.api_key_header.lower()
+    has_credential = any(name in configured for name in (*_CREDENTIALS, key_header))
     if key is not None and not has_credential:
-        fixed |= _credential(dialect, key)
+        fixed |= _credential(dialect, key, key_header)
     fixed |= configured
     usual = {stream: _accepted(stream=stream) | fixed for stream in (False, True)}
     return HeaderRules(
@@ -90,6 +92,7 @@ def header_rules(settings: UpstreamSettings, dialect: Dialect, key: str | None) 
         fixed=fixed,
         configured=configured,
         passes_client_key=settings.api_key == "client" and not has_credential,
+        key_header=key_header,
         lines={
             stream: "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
             for stream, headers in usual.items()
@@ -185,7 +188,16 @@ def _wire(text: str) -> bytes:
     return text.encode("latin-1", "replace")
 
 
-def _credential(dialect: Dialect, key: str) -> dict[str, str]:
+def token_headers(settings: UpstreamSettings, token: str) -> dict[str, str]:
+    """The header for a key that `token_command` printed."""
+    if settings.api_key_header is not None:
+        return {settings.api_key_header.lower(): token}
+    return {"authorization": f"Bearer {token}"}
+
+
+def _credential(dialect: Dialect, key: str, header: str | None = None) -> dict[str, str]:
+    if header is not None:
+        return {header: key}
     if dialect == "messages" and not key.startswith(_ANTHROPIC_TOKEN):
         return {"x-api-key": key}
     return {"authorization": f"Bearer {key}"}
@@ -193,6 +205,9 @@ def _credential(dialect: Dialect, key: str) -> dict[str, str]:
 
 def _add_client_key(headers: dict[str, str], rules: HeaderRules, request: UpstreamRequest) -> None:
     key = request.client_key or ""
+    if rules.key_header is not None:
+        headers[rules.key_header] = key
+        return
     # Current Anthropic SDKs send the key as a bearer token: between Messages and Messages the header passes unchanged.
     if "anthropic-version" in request.headers and "authorization" in request.headers:
         headers["authorization"] = f"Bearer {key}"

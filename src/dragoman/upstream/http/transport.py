@@ -27,6 +27,10 @@ MAX_PIECE = (
     256 * 1024
 )  # limit of inflated bytes per step, so that the reader's own limit stops a bomb
 
+_PROXY_REFUSES = 407  # no other server answers so
+# Request lines that are kept. A URL may contain the model, whose name clients choose.
+_MAX_STARTS = 256
+
 _READABLE = ("gzip", "x-gzip", "deflate")
 _AUTOMATIC = 32 + zlib.MAX_WBITS  # gzip or zlib, detected by the first bytes
 _TELLING_BYTES = 2  # enough to detect a gzip or zlib header
@@ -80,7 +84,7 @@ class Transport:
             if not is_answered:  # the attempt failed, or the client left
                 self.drop(connection)
         if is_answered:
-            return HttpReply(self, connection, self._name)
+            return self._reply(connection)
         return await self._ask_anew(head, body)
 
     async def upgrade(self, url: str, lines: str) -> UpstreamConnection:
@@ -131,6 +135,15 @@ class Transport:
             undo.callback(self.drop, connection)
             await connection.ask(head, body)
             undo.pop_all()
+        return self._reply(connection)
+
+    def _reply(self, connection: UpstreamConnection) -> "HttpReply":
+        """Raises UpstreamError: the proxy refused the request, which goes to it with the server's address."""
+        proxy = self._dialer.proxy
+        if proxy is not None and connection.status == _PROXY_REFUSES:
+            status = connection.status
+            self.drop(connection)
+            raise self._dialer.refused_by_proxy(proxy, status)
         return HttpReply(self, connection, self._name)
 
     def _take_resting(self) -> UpstreamConnection | None:
@@ -206,6 +219,8 @@ class Transport:
     def _head(self, method: str, url: str, lines: str, body: bytes) -> bytes:
         start = self._starts.get((method, url))
         if start is None:
+            if len(self._starts) >= _MAX_STARTS:
+                self._starts.clear()
             start = self._starts[method, url] = self._start(method, url)
         return self._encoded(f"{start}\r\ncontent-length: {len(body)}\r\n{lines}\r\n")
 

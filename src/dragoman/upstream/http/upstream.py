@@ -4,18 +4,20 @@ Request bodies are sent unchanged; answers are bytes. This module does not know 
 is worth another attempt (`retry.py`), nor sockets (`transport.py`).
 """
 
+import os
 import re
 import ssl
 from collections.abc import Coroutine, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 from msgspec import structs
 
 from dragoman.config.secrets import hidden_from_clients
-from dragoman.config.settings import UpstreamSettings
-from dragoman.errors import ConfigError, UpstreamError
+from dragoman.config.settings import MODEL_PLACE, UpstreamSettings
+from dragoman.core.secrets import Secrets
+from dragoman.errors import ConfigError, RequestRefused, UpstreamError
 from dragoman.model.parts import Dialect
 from dragoman.upstream.base import (
     MODELS,
@@ -24,9 +26,15 @@ from dragoman.upstream.base import (
     UpstreamRequest,
     models_request,
 )
-from dragoman.upstream.http.connect import address_of
-from dragoman.upstream.http.headers import header_rules, request_headers, usual_lines
+from dragoman.upstream.http.connect import server_address
+from dragoman.upstream.http.headers import (
+    header_rules,
+    request_headers,
+    token_headers,
+    usual_lines,
+)
 from dragoman.upstream.http.model_list import OfferedModel, read_model_list
+from dragoman.upstream.http.token_command import TokenCommand
 from dragoman.upstream.http.transport import Transport
 
 if TYPE_CHECKING:
@@ -66,7 +74,11 @@ class HttpUpstream:
         self._dialects = frozenset((kind, *settings.also))
         if settings.api_key == "client" == key:
             key = None
-        self.secrets = hidden_from_clients(settings, key)
+        self._own_secrets = self._secrets = hidden_from_clients(settings, key)
+        self._token_secrets: Secrets | None = None
+        self._tokens = (
+            TokenCommand(name, settings.token_command) if settings.token_command else None
+        )
         self._rules = {dialect: header_rules(settings, dialect, key) for dialect in DIALECTS}
         for field, value in {**settings.headers, "key": key or ""}.items():
             _check_header(name, field, value)
@@ -74,6 +86,10 @@ class HttpUpstream:
             (dialect, operation): url_for(name, settings, dialect, operation)
             for dialect, operation in _PATHS
         }
+        self._stream_url: str | None = None
+        if settings.stream_path is not None:
+            streamed = structs.replace(settings, path=settings.stream_path)
+            self._stream_url = url_for(name, streamed, kind, "generate")
         self._transport = Transport(name, settings, _tls_context(name, settings))
         self._sockets = self._socket_pool() if settings.websocket else None
 
@@ -81,9 +97,19 @@ class HttpUpstream:
         # Most upstreams need no WebSockets, and the package for them takes long to import.
         from dragoman.upstream.http.websocket_pool import SocketPool  # noqa: PLC0415
 
-        url = self._urls["responses", "generate"]
+        url = self._urls[
+            "responses", "generate"
+        ]  # `path` has no place for a model here: see `config.check`
         own_beta = self._rules["responses"].configured.get("openai-beta")
         return SocketPool(self.name, url, self._transport, own_beta=own_beta)
+
+    @property
+    def secrets(self) -> Secrets:
+        tokens = self._tokens
+        if tokens is not None and tokens.secrets is not self._token_secrets:
+            self._token_secrets = tokens.secrets
+            self._secrets = self._own_secrets | tokens.secrets
+        return self._secrets
 
     def dialect_for(self, door: Dialect) -> Dialect:
         return door if door in self._dialects else self._kind
@@ -95,13 +121,55 @@ class HttpUpstream:
         self, request: UpstreamRequest, more: Mapping[str, str] | None = None
     ) -> Coroutine[object, object, UpstreamReply]:
         """As `Upstream.send`. `more`: headers of this request only; they win over all others."""
+        if self._tokens is not None:
+            return self._send_with_token(self._tokens, request, more or {})
+        return self._send(request, more)
+
+    def _send(
+        self, request: UpstreamRequest, more: Mapping[str, str] | None
+    ) -> Coroutine[object, object, UpstreamReply]:
         url = self._urls.get((request.dialect, request.operation))
+        if url is not None and self._settings.path is not None:
+            url = self._url_of_model(request, url)
         if self._sockets is not None and url is not None and _may_be_message(request):
             return self._send_message(self._sockets, url, request, more or {})
         lines = None if more else usual_lines(self._rules[request.dialect], request)
         if url is None or lines is None:
             return self._send_unusual(request, url, more or {})
         return self._transport.send("POST", url, lines, request.body)
+
+    async def _send_with_token(
+        self, tokens: TokenCommand, request: UpstreamRequest, more: Mapping[str, str]
+    ) -> UpstreamReply:
+        token = await tokens.current()
+        reply = await self._send(request, {**token_headers(self._settings, token), **more})
+        if reply.status != 401:
+            return reply
+        try:
+            renewed = await tokens.renewed(token)
+        except BaseException:
+            reply.close()
+            raise
+        if renewed is None:
+            return reply
+        reply.close()
+        return await self._send(request, {**token_headers(self._settings, renewed), **more})
+
+    def _url_of_model(self, request: UpstreamRequest, url: str) -> str:
+        """The URL with the model of a request in its path.
+
+        Raises:
+            RequestRefused: the model's name would change the path.
+        """
+        if request.operation != "generate":
+            return url
+        if request.stream and self._stream_url is not None:
+            url = self._stream_url
+        if request.model in (".", ".."):
+            raise RequestRefused(
+                f"expected the name of a model, got {request.model!r}", param="model"
+            )
+        return url.replace(MODEL_PLACE, quote(request.model, safe="@"))
 
     async def _send_unusual(
         self, request: UpstreamRequest, url: str | None, more: Mapping[str, str]
@@ -183,11 +251,11 @@ def _may_be_message(request: UpstreamRequest) -> bool:
 
 
 def url_for(name: str, settings: UpstreamSettings, dialect: Dialect, operation: str) -> str:
-    """The URL of an operation: `base_url`, the dialect's path, and the queries of both.
+    """The URL of an operation: `base_url`, the operator's or the dialect's path, and the queries of both.
 
     Anthropic's base URL has no version in its path and OpenAI's has one: `/v1` is added or left out accordingly.
     """
-    place = address_of(settings.base_url, f"upstreams.{name}.base_url")
+    place = server_address(settings.base_url, f"upstreams.{name}.base_url")
     if place.credentials is not None:
         raise ConfigError(
             f"upstreams.{name}.base_url: expected no user and password in the address;"
@@ -195,24 +263,33 @@ def url_for(name: str, settings: UpstreamSettings, dialect: Dialect, operation: 
         )
     parts = urlsplit(settings.base_url)
     base = parts.path.rstrip("/")
-    if "messages" in (dialect, settings.kind) and not base.endswith("/v1"):
+    own = settings.path if operation == "generate" else None
+    if own is None and "messages" in (dialect, settings.kind) and not base.endswith("/v1"):
         base += "/v1"
-    path = "/models" if operation == MODELS else _PATHS[dialect, operation]
+    path = "/models" if operation == MODELS else own or _PATHS[dialect, operation]
     query = [*parse_qsl(parts.query, keep_blank_values=True), *settings.query.items()]
     return urlunsplit((parts.scheme, parts.netloc, base + path, urlencode(query), ""))
 
 
 def _tls_context(name: str, settings: UpstreamSettings) -> ssl.SSLContext | None:
-    """None for plain HTTP: reading the system's certificates takes longer than the rest of the start."""
+    """None for plain HTTP: reading the system's certificates takes longer than the rest of the start.
+
+    OpenSSL reads `SSL_CERT_FILE` and `SSL_CERT_DIR` itself, but ignores a file that it cannot read.
+    """
     if not settings.base_url.startswith("https:"):
         return None
+    where, file = f"upstreams.{name}.ca_file", settings.ca_file
+    if file is None and os.environ.get("SSL_CERT_FILE"):
+        where, file = "SSL_CERT_FILE", os.environ["SSL_CERT_FILE"]
     try:
-        return ssl.create_default_context(cafile=settings.ca_file)
+        context = ssl.create_default_context(cafile=settings.ca_file)
+        if settings.ca_file is None and file is not None:
+            context.load_verify_locations(cafile=file)
     except OSError as error:  # includes SSLError
         raise ConfigError(
-            f"upstreams.{name}.ca_file: expected a file of certificates in PEM, {settings.ca_file!r}"
-            f" cannot be used: {error}"
+            f"{where}: expected a file of certificates in PEM, {file!r} cannot be used: {error}"
         ) from error
+    return context
 
 
 def _check_header(name: str, field: str, value: str) -> None:

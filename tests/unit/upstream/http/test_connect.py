@@ -15,7 +15,7 @@ from dragoman.errors import UpstreamError
 from dragoman.testing import ScriptedUpstream, sse
 from dragoman.upstream.base import UpstreamRequest
 from dragoman.upstream.http import connect
-from dragoman.upstream.http.connect import ServerAddress, address_of
+from dragoman.upstream.http.connect import ServerAddress, server_address
 from dragoman.upstream.http.upstream import HttpUpstream
 from loops import LOOPS, play
 from ports import free_port
@@ -218,7 +218,9 @@ def test_a_proxy_that_refuses_is_an_upstream_error(loop: str) -> None:
                 structs.replace(PLAIN, base_url="https://far.example", proxy=proxy)
             )
         assert error.kind == "upstream"
-        assert error.message == "upstream 'local' cannot be reached: the proxy answered 407"
+        said = "its proxy answered 407; it refuses the user and password in its address"
+        assert error.message == f"upstream 'local' cannot be reached: {said}"
+        assert error.detail == f"proxy {proxy.rpartition('@')[2]}"
 
     play(loop, main())
 
@@ -306,9 +308,9 @@ def test_families_take_turns(loop: str) -> None:
 
 
 def test_an_address_is_read_into_its_parts(loop: str) -> None:
-    assert address_of("https://h/v1", "x") == ServerAddress(
+    assert server_address("https://h/v1", "x") == ServerAddress(
         is_tls=True, host="h", port=443, authority="h"
     )
-    assert address_of("http://[::1]:81", "x") == ServerAddress(
+    assert server_address("http://[::1]:81", "x") == ServerAddress(
         is_tls=False, host="::1", port=81, authority="[::1]:81"
     )
