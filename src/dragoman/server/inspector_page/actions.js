@@ -29,7 +29,7 @@ function shellWord(text) {
  * @param {Exchange} exchange
  * @param {string} address
  */
-export function curlCommand(exchange, address) {
+function curlCommand(exchange, address) {
   const { method, path, headers, body } = exchange.client;
   // curl sets these itself, or they belong to the connection and not to the request.
   const left = /^(host|content-length|connection|accept-encoding|user-agent|transfer-encoding|cookie|authorization|x-api-key|api-key|sec-.*|origin|referer|x-forwarded-.*|forwarded|x-request-id)$/i;

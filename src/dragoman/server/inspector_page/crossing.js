@@ -62,7 +62,7 @@ export function wires({ client, attempts }) {
  * @param {ReturnType<typeof wires>} frames
  * @returns {Row[]}
  */
-export function crossingRows(exchange, frames) {
+function crossingRows(exchange, frames) {
   const upstream = waiting(frames.upstream);
   const client = waiting(frames.client);
   /** @type {Row[]} */
