@@ -155,6 +155,10 @@ class OtelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     sample_ratio: Share | None = None
     forward: bool = False
 
+    def __repr__(self) -> str:
+        """Without the address, whose path may hold a key: tracebacks show this text."""
+        return f"OtelSettings(traces={self.traces}, metrics={self.metrics}, …)"
+
 
 class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The server: its address, its callers and its limits.

@@ -272,7 +272,6 @@ def plan_answer(
     is_relayed = target.is_same_dialect and not is_changed
     is_exact = is_relayed and target.is_exact
     names: NameMap | None = planned.names
-    wants_stream = request.stream is True
     obsidian = None
     sequences = planned.encoded.stop
     stops = _stop_stage(sequences, target) if sequences else None
@@ -285,7 +284,7 @@ def plan_answer(
     return AnswerPlan(
         client_dialect=target.client_dialect,
         dialect=target.dialect,
-        wants_stream=wants_stream,
+        wants_stream=request.stream is True,
         decode=DecodeContext(
             tools=planned.tools,
             choices=request.choices or 1,

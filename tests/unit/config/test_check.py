@@ -1,5 +1,6 @@
 """Which settings can work."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from dragoman.config.check import check_surroundings, complete, is_loopback, war
 from dragoman.config.settings import (
     ModelLimits,
     PeerSettings,
+    OtelSettings,
     RetrySettings,
     Route,
     ServerSettings,
@@ -512,3 +514,56 @@ def test_format_of_text_calls_that_does_not_exist_is_refused_by_name(
     )
     with pytest.raises(ConfigError, match=words):
         complete(Settings(upstreams={"u": upstream}))
+
+
+# --- telemetry ---------------------------------------------------------------------------------------------------------
+
+COLLECTOR = OtelSettings(endpoint="http://127.0.0.1:4318")
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        (
+            {"endpoint": "127.0.0.1:4318"},
+            "otel.endpoint: expected an address such as http://127.0.0.1:4318, got '127.0.0.1:4318'",
+        ),
+        (
+            {"endpoint": "http://user:secret@collector.example"},
+            (
+                "otel.endpoint: expected an address without user and password, got 'http://***@collector.example'; "
+                "put credentials into OTEL_EXPORTER_OTLP_HEADERS"
+            ),
+        ),
+        (
+            {"endpoint": "http://collector.example?key=secret"},
+            "otel.endpoint: expected an address without `?` and `#`, got 'http://collector.example?key=***'",
+        ),
+        (
+            {"traces": False, "metrics": False},
+            "otel: expected traces or metrics to be sent, both are off; leave the endpoint out",
+        ),
+        ({"service_name": " "}, "otel.service_name: expected a name, got an empty string"),
+        (
+            {"traces": False, "forward": True},
+            "otel.forward: expected `traces = true` beside it: without traces there is nothing to forward",
+        ),
+        ({"sample_ratio": 1.5}, "otel.sample_ratio: expected a share from 0 to 1, got 1.5"),
+    ],
+)
+def test_telemetry_that_cannot_work_is_refused(changes: dict[str, object], complaint: str) -> None:
+    assert complaints(Settings(otel=structs.replace(COLLECTOR, **changes))) == [complaint]
+
+
+def test_telemetry_without_its_extra_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = complete(Settings(otel=COLLECTOR))
+    check_surroundings(settings, {})
+    # As if they were not installed; the first is a package above those that are looked for.
+    for missing in ("opentelemetry.exporter", "opentelemetry.sdk"):
+        with monkeypatch.context() as patch:
+            patch.setitem(sys.modules, missing, None)
+            for name in [each for each in sys.modules if each.startswith(f"{missing}.")]:
+                patch.delitem(sys.modules, name)
+            with pytest.raises(ConfigError, match=r"install dragoman\[otel\]"):
+                check_surroundings(settings, {})
+    check_surroundings(complete(Settings()), {})

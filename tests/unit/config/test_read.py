@@ -159,7 +159,7 @@ def test_a_huge_file_is_refused() -> None:
         (
             "[zzz]",
             (
-                "zzz: unknown key; known here: server, log, chat, dump, inspect, retry, store, upstreams, routes, mcp, hosted, "
+                "zzz: unknown key; known here: server, log, chat, dump, inspect, otel, retry, store, upstreams, routes, mcp, hosted, "
                 "keys, prices"
             ),
         ),

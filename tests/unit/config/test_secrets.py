@@ -4,7 +4,7 @@ import pytest
 from msgspec import structs
 
 from dragoman.config.secrets import mask_url, masked
-from dragoman.config.settings import ServerSettings, Settings, UpstreamSettings
+from dragoman.config.settings import OtelSettings, ServerSettings, Settings, UpstreamSettings
 from dragoman.config.values import to_toml
 
 LOCAL = UpstreamSettings(kind="chat", base_url="http://127.0.0.1:8000/v1")
@@ -17,6 +17,7 @@ def masked_upstream(**fields: object) -> UpstreamSettings:
 def test_no_secret_of_any_field_survives() -> None:
     settings = Settings(
         server=ServerSettings(api_keys=("SECRET1", "SECRET2")),
+        otel=OtelSettings(endpoint="https://collector.example/SECRET11/otlp"),
         upstreams={
             "a": structs.replace(
                 LOCAL,

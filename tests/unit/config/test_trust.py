@@ -12,6 +12,7 @@ from dragoman.config.settings import (
     InspectSettings,
     McpServerSettings,
     PeerSettings,
+    OtelSettings,
     ServerSettings,
     Settings,
     StoreSettings,
@@ -149,6 +150,10 @@ NEEDS_TRUST = [
         "keys: let in everyone who has the keys guest",
     ),
     ('[dump]\npath = "x.jsonl"\n', "dump.path: write what upstreams send into x.jsonl"),
+    (
+        '[otel]\nendpoint = "https://collector.example/k3y"\n',
+        "otel.endpoint: send traces of all requests, without their contents, to https://collector.example/***",
+    ),
     ('[inspect]\nrecord = "r"\n', "inspect.record: write all requests and answers into r"),
     ('[store]\nurl = "sqlite:x.db"\n', "store.url: keep conversations in sqlite:x.db"),
     (
@@ -329,6 +334,7 @@ HARMLESS: dict[type[Struct], set[str]] = {
     InspectSettings: {
         *("capture", "max_bytes", "max_exchange_bytes", "api_keys", "receipts", "record_max_bytes"),
     },
+    OtelSettings: {"service_name", "traces", "metrics", "sample_ratio", "forward"},
     StoreSettings: {"policy", "ttl", "max_bytes", "max_record_bytes", "pool_size", "lease"},
     UpstreamSettings: {
         *("kind", "also", "api_key", "children", "held_ttl", "held_max", "headers", "query"),
@@ -346,10 +352,11 @@ HARMLESS: dict[type[Struct], set[str]] = {
     },
 }  # fmt: skip
 JUDGED: dict[type[Struct], set[str]] = {
-    Settings: {"server", "dump", "inspect", "store", "upstreams", "mcp", "keys"},
+    Settings: {"server", "dump", "inspect", "otel", "store", "upstreams", "mcp", "keys"},
     ServerSettings: {"host", "cors_origins", "allowed_hosts", "api_keys"},
     DumpSettings: {"path"},
     InspectSettings: {"record"},
+    OtelSettings: {"endpoint"},
     StoreSettings: {"url"},
     UpstreamSettings: {
         *("base_url", "api_key_env", "auth_file", "command", "env", "codex_home", "ca_file", "proxy"),

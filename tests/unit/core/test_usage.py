@@ -1,9 +1,21 @@
 """Reports of usage and limits are merged, and answers added up."""
 
+from hashlib import sha256
+
 from dragoman._json import Raw
-from dragoman.core.usage import add_usage, merge_limits, merge_usage, token_count
+from dragoman.core.usage import (
+    MAX_NOTED,
+    add_usage,
+    hash_input,
+    make_tally,
+    merge_limits,
+    merge_usage,
+    tally_of,
+    token_count,
+)
+from dragoman.model.events import PartEnded, Started
 from dragoman.model.outcome import Limits, LimitWindow, Usage
-from dragoman.model.parts import Extra
+from dragoman.model.parts import Call, Extra
 
 EXTRA = Extra("chat", {"a": Raw(b"1")})
 
@@ -48,3 +60,22 @@ def test_a_report_replaces_what_it_names_and_keeps_the_rest() -> None:
     }
     assert (merged.has_credits, merged.unlimited, merged.balance) == (True, None, "4")
     assert merge_limits(None, new) is new
+
+
+def test_inputs_are_hashed_as_their_bytes_and_only_if_somebody_wants_it() -> None:
+    call = Call(call_id="c", name="f", input='{"city":"Zürich"}')
+    events = [Started("r", "m"), PartEnded(0, call)]
+    data = call.input.encode()
+    (hashed,) = tally_of(events, hashes=True).hashes or ()
+    assert (hashed.bytes, hashed.sha256) == (len(data), sha256(data).hexdigest())
+    assert tally_of(events).hashes is None
+    assert (tally_of(events).response_id, tally_of(events).model) == ("r", "m")
+    # Half of a pair, which a model may write, has no UTF-8.
+    assert hash_input("\ud83d").bytes == 3
+
+
+def test_as_many_inputs_are_hashed_as_calls_are_noted() -> None:
+    tally = make_tally(hashes=True)
+    for _ in range(MAX_NOTED + 5):
+        tally.note_call(Call(call_id="c", name="f", input="{}"))
+    assert len(tally.hashes or ()) == len(tally.calls) == MAX_NOTED
