@@ -42,7 +42,7 @@ class Server(Struct):
     name: str
     dialect: str = "chat"
     reply: ScriptedReply | None = None
-    requests: list[ReceivedRequest] = []  # noqa: RUF012 - msgspec makes a list for each
+    requests: list[ReceivedRequest] = []
 
     def script(self, request: ReceivedRequest) -> ScriptedReply:
         self.requests.append(request)
