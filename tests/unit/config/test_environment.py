@@ -130,5 +130,5 @@ def test_a_program_for_tokens_that_is_not_there_is_reported() -> None:
     upstream = UpstreamSettings(
         kind="chat", base_url="http://127.0.0.1:1", token_command=("no-such-program-here",)
     )
-    with pytest.raises(ConfigError, match="upstreams.a.token_command: expected the program"):
+    with pytest.raises(ConfigError, match=r"upstreams\.a\.token_command: expected the program"):
         check_surroundings(complete(Settings(upstreams={"a": upstream})), {"PATH": "/nowhere"})

@@ -222,7 +222,8 @@ class Transport:
             if len(self._starts) >= _MAX_STARTS:
                 self._starts.clear()
             start = self._starts[method, url] = self._start(method, url)
-        return self._encoded(f"{start}\r\ncontent-length: {len(body)}\r\n{lines}\r\n")
+        # In this spelling, because proxy.py adds a second one beside `content-length`, which servers refuse.
+        return self._encoded(f"{start}\r\nContent-Length: {len(body)}\r\n{lines}\r\n")
 
     def _encoded(self, text: str) -> bytes:
         try:

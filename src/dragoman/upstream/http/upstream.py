@@ -8,6 +8,7 @@ import os
 import re
 import ssl
 from collections.abc import Coroutine, Mapping
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
@@ -145,14 +146,12 @@ class HttpUpstream:
         reply = await self._send(request, {**token_headers(self._settings, token), **more})
         if reply.status != 401:
             return reply
-        try:
+        with ExitStack() as undo:
+            undo.callback(reply.close)
             renewed = await tokens.renewed(token)
-        except BaseException:
-            reply.close()
-            raise
-        if renewed is None:
-            return reply
-        reply.close()
+            if renewed is None:
+                undo.pop_all()
+                return reply
         return await self._send(request, {**token_headers(self._settings, renewed), **more})
 
     def _url_of_model(self, request: UpstreamRequest, url: str) -> str:

@@ -136,7 +136,7 @@ def test_requests_use_the_old_key_while_another_renews_it(tmp_path: Path) -> Non
         program.output_file.unlink()
         program.now += 3600 - MARGIN + 1
         renewing = asyncio.create_task(program.token.current())
-        while program.runs < 2:
+        while program.runs < 2:  # noqa: ASYNC110 - another process counts
             await asyncio.sleep(0.01)
         assert await program.token.current() == "first"
         assert not renewing.done()
@@ -175,7 +175,8 @@ def test_a_refused_key_is_renewed_once(tmp_path: Path) -> None:
         program.print("second")
         program.now += 10
         both = await asyncio.gather(program.token.renewed("first"), program.token.renewed("first"))
-        assert (both, program.runs) == (["second", "second"], 2)
+        assert list(both) == ["second", "second"]
+        assert program.runs == 2
         program.now += 10
         assert await program.token.renewed("second") is None, "the program prints the same again"
         assert program.runs == 3
@@ -227,7 +228,7 @@ def test_a_program_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.Monke
         program = Program(
             tmp_path, "open(sys.argv[2], 'w').write(str(os.getpid()))\ntime.sleep(600)"
         )
-        with pytest.raises(UpstreamError, match="gave no token within 0.5 s"):
+        with pytest.raises(UpstreamError, match=r"gave no token within 0\.5 s"):
             await program.token.current()
         if program.output_file.exists() and program.output_file.read_text(encoding="utf-8"):
             with pytest.raises(ProcessLookupError):
@@ -241,7 +242,7 @@ def test_a_request_that_leaves_ends_its_run_and_the_next_one_runs_again(tmp_path
         waits = "import pathlib\nwhile not pathlib.Path(sys.argv[2]).exists(): time.sleep(0.01)\n"
         program = Program(tmp_path, waits + "print(open(sys.argv[2]).read())")
         leaving = asyncio.create_task(program.token.current())
-        while program.runs < 1:
+        while program.runs < 1:  # noqa: ASYNC110 - another process counts
             await asyncio.sleep(0.01)
         waiting = asyncio.create_task(program.token.current())
         await asyncio.sleep(0)
