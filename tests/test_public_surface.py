@@ -16,18 +16,24 @@ import runpy
 import subprocess
 import sys
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
+from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
-from typing import cast, get_args, get_type_hints
+from typing import Any, cast, get_args, get_type_hints
 
 import msgspec
 import pytest
 
 import dragoman
+from dragoman import agent
+from dragoman.config.check import complete
+from dragoman.config.settings import Settings
 from dragoman.dialects.registry import UPSTREAM_CODECS
 from dragoman.dialects.shapes import DialectName
+from dragoman.gateway.attempt import UpstreamModel
+from dragoman.gateway.route import Upstreams
 from dragoman.model.parts import Dialect
 from dragoman.textcalls import JsonBody
 from import_rules import ROOT, modules
@@ -144,10 +150,18 @@ def callables() -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("name", callables())
-def test_docstring_of_what_a_program_calls_has_an_example_that_runs(name: str) -> None:
+AGENT = ("Agent", "Agent.stream", "open_model", "tool")
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [*((dragoman, name) for name in callables()), *((agent, name) for name in AGENT)],
+)
+def test_docstring_of_what_a_program_calls_has_an_example_that_runs(
+    module: ModuleType, name: str
+) -> None:
     finder = doctest.DocTestFinder(recurse=False)
-    tests = finder.find(getattr(dragoman, name), name, globs=dict(vars(dragoman)))
+    tests = finder.find(attrgetter(name)(module), name, globs=dict(vars(module)))
     output: list[str] = []
     runner = doctest.DocTestRunner()
     attempted = sum(runner.run(test, out=output.append).attempted for test in tests)
@@ -155,6 +169,11 @@ def test_docstring_of_what_a_program_calls_has_an_example_that_runs(name: str) -
     assert attempted > 0
 
 
+def _weather(city: str) -> str:
+    return city
+
+
+MODEL = UpstreamModel(Upstreams(complete(Settings())))
 PATTERN_WITHOUT_NAME = dragoman.TextPattern(name=" ", openers=("x",), body=JsonBody())
 WRONG: dict[str, tuple[Callable[..., object], tuple[object, ...], str]] = {
     "a vendor's name": (
@@ -226,6 +245,49 @@ WRONG: dict[str, tuple[Callable[..., object], tuple[object, ...], str]] = {
         dragoman.ToolCallAggregator,
         ("chat",),
         "expected a DecodeContext, got str",
+    ),
+    "a number as events": (
+        dragoman.fold,
+        (5,),
+        "expected a sequence of events, got int",
+    ),
+    "a name as the model of an agent": (
+        agent.Agent,
+        ("gpt-5",),
+        "expected a model, got str: `async with open_model(…) as model` gives one",
+    ),
+    "a name as the tools of an agent": (
+        agent.Agent,
+        (MODEL, "read"),
+        "expected a list of tools, got str",
+    ),
+    "a plain function as a tool": (
+        agent.Agent,
+        (MODEL, [_weather]),
+        "expected a tool, got function: put @tool above _weather",
+    ),
+    "a number as a function": (
+        agent.tool,
+        (5,),
+        "expected a function, got int",
+    ),
+    "a number as the name of a model": (
+        agent.open_model,
+        (5,),
+        "expected the name of a model, got int",
+    ),
+    "a number as settings": (
+        partial(agent.open_model, settings=cast("Any", 5)),
+        (),
+        "expected Settings or the path of a file, got int",
+    ),
+    "the name of a vendor as the kind of an upstream": (
+        partial(agent.open_model, kind=cast("Any", "openai"), base_url="http://127.0.0.1:1"),
+        (),
+        (
+            'kind: expected one of "chat", "responses", "messages", "codex", "chatgpt-codex", "rehearsal", "replay", got "openai"; '
+            'OpenAI itself is `kind = "responses"`, a server that imitates it is `kind = "chat"`'
+        ),
     ),
     "a mapping as a call": (
         dragoman.judge,

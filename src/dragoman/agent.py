@@ -19,15 +19,19 @@ it. Programs that need more use the engine itself.
 import asyncio
 import os
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from pathlib import Path
+from types import NoneType
+from typing import cast
 
 from msgspec import Struct, structs
 
-from dragoman.config.check import complete
+from dragoman.config.check import complete, config_error
 from dragoman.config.read import load_settings
 from dragoman.config.settings import Settings, UpstreamKind, UpstreamSettings
+from dragoman.config.values import read_struct
+from dragoman.core.fields import is_a
 from dragoman.engine.events import EngineEvent, RunEnd, RunEnded
 from dragoman.engine.function_tool import tool
 from dragoman.engine.run import Engine, Model, Observer
@@ -109,6 +113,17 @@ class Agent:
     turns: a conversation to continue, such as the `turns` of another agent.
 
     `model_name` is the name of the model to ask from now on; None: the one that `open_model` named.
+
+    Raises:
+        ConfigError: the model or one of the tools is something else.
+
+    Examples:
+        >>> async def greet() -> bool:
+        ...     async with open_model(kind="rehearsal") as model:
+        ...         reply = await Agent(model).ask("hello")
+        ...         return reply.text.startswith("Hello!")
+        >>> asyncio.run(greet())
+        True
     """
 
     def __init__(
@@ -121,6 +136,8 @@ class Agent:
         observer: Observer | None = None,
         turns: Sequence[Turn] = (),
     ) -> None:
+        _check_model(model)
+        _check_tools(tools)
         self._model = model
         self._tools = tuple(tools)
         self._settings = settings
@@ -145,6 +162,7 @@ class Agent:
 
         Raises:
             RunFailed: the model did not answer: it failed, a limit was reached, or `interrupt` was called.
+            ConfigError: the question is neither a text nor a turn.
             RuntimeError: the previous question is not answered yet.
         """
         ended = await self._run(self._engine, question)
@@ -160,7 +178,16 @@ class Agent:
         (`contextlib.aclosing`).
 
         Raises:
+            ConfigError: the question is neither a text nor a turn.
             RuntimeError: the previous question is not answered yet.
+
+        Examples:
+            >>> async def last_event() -> str:
+            ...     async with open_model(kind="rehearsal") as model:
+            ...         names = [type(event).__name__ async for event in Agent(model).stream("hello")]
+            ...     return names[-1]
+            >>> asyncio.run(last_event())
+            'RunEnded'
         """
         events: asyncio.Queue[EngineEvent | None] = asyncio.Queue()
         observer = self._observer
@@ -218,6 +245,10 @@ class Agent:
         self._check_idle()
         if isinstance(question, str):
             question = Turn(role="user", parts=(Text(text=question),))
+        elif not is_a(question, Turn):
+            raise ConfigError(
+                f"expected a question as text or as a Turn, got {type(question).__name__}"
+            )
         asked = (*self._turns, question)
         self._is_asking = True
         usual, self._engine = self._engine, engine
@@ -244,13 +275,18 @@ def open_model(
     """A model for the time of the context, which closes its connections.
 
     model: the model of requests that name none; None: one that the upstream is known to have.
-    kind, base_url, api_key_env: one upstream, such as `kind="chat", base_url="http://127.0.0.1:8000/v1"`.
-    settings: those of a gateway, or the path of a dragoman.toml. Without this and `base_url` they are found as
+    kind, base_url, api_key_env: one upstream, such as `kind="chat", base_url="http://127.0.0.1:8000/v1"`, or `kind="rehearsal"`.
+    settings: those of a gateway, or the path of a dragoman.toml. Without this and an upstream they are found as
         `dragoman serve` finds them, else the rehearsal answers.
 
     Raises:
         ConfigError: the settings cannot work, or name no model.
+
+    Examples:
+        >>> context = open_model("qwen3-coder", kind="chat", base_url="http://127.0.0.1:11434/v1")
     """
+    if not is_a(model, (str, NoneType)):
+        raise ConfigError(f"expected the name of a model, got {type(model).__name__}")
     return _opened(_settings(kind, base_url, api_key_env, settings), model)
 
 
@@ -330,10 +366,35 @@ def _settings(
 ) -> Settings:
     if isinstance(settings, Settings):
         return complete(settings)
-    if settings is not None or base_url is None:
+    if not is_a(settings, (str, Path, NoneType)):
+        raise ConfigError(f"expected Settings or the path of a file, got {type(settings).__name__}")
+    # The default kind alone names no upstream.
+    if settings is not None or (base_url is None and kind == "chat"):
         return load_settings(settings, os.environ)
-    upstream = UpstreamSettings(kind=kind, base_url=base_url, api_key_env=api_key_env)
+    given = {"kind": kind, "base_url": base_url, "api_key_env": api_key_env}
+    problems: list[str] = []
+    named = {name: value for name, value in given.items() if value is not None}
+    upstream = read_struct(UpstreamSettings, named, "", problems)
+    if upstream is None:
+        raise config_error(problems)
     return complete(Settings(upstreams={kind: upstream}))
+
+
+def _check_model(model: object) -> None:
+    if not callable(getattr(model, "ask", None)):
+        raise ConfigError(
+            f"expected a model, got {type(model).__name__}: `async with open_model(…) as model` gives one"
+        )
+
+
+def _check_tools(tools: object) -> None:
+    if isinstance(tools, (str, bytes)) or not isinstance(tools, Iterable):
+        raise ConfigError(f"expected a list of tools, got {type(tools).__name__}")
+    for each in cast("Iterable[object]", tools):
+        if isinstance(each, ToolSource) or (hasattr(each, "offer") and hasattr(each, "run")):
+            continue
+        hint = f": put @tool above {getattr(each, '__name__', 'it')}" if callable(each) else ""
+        raise ConfigError(f"expected a tool, got {type(each).__name__}{hint}")
 
 
 def _without_head(turns: Sequence[Turn]) -> tuple[Turn, ...]:

@@ -121,6 +121,22 @@ def codex_settings(done: subprocess.CompletedProcess[str]) -> tuple[str, str]:
     return written["model_providers"]["dragoman"]["base_url"], written["model"]
 
 
+def test_claude_code_may_be_called_as_its_program_is(tmp_path: Path) -> None:
+    known = ("--url", "http://127.0.0.1:1", "--model", "m")
+    short, whole = (
+        run_command("connect", name, *known, cwd=tmp_path, env=environment(tmp_path))
+        for name in ("claude", "claude-code")
+    )
+    assert short.stdout == whole.stdout != ""
+
+
+def test_without_a_command_the_commands_are_listed(tmp_path: Path) -> None:
+    done = run_command(cwd=tmp_path, env=environment(tmp_path))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "dragoman launch" in done.stderr
+    assert "\n    connect   print what to paste" in done.stderr
+
+
 def test_the_gateway_that_runs_is_printed_wherever_it_listens(tmp_path: Path) -> None:
     env = environment(tmp_path)
     with serving(tmp_path, env) as served:

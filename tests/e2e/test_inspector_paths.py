@@ -9,8 +9,16 @@ from typing import Any
 
 import pytest
 
-from dragoman.config.settings import HostedSettings, InspectSettings, StoreSettings
-from dragoman.testing import ScriptedUpstream, sse
+from dragoman.config.settings import (
+    HostedSettings,
+    InspectSettings,
+    RetrySettings,
+    Route,
+    Settings,
+    StoreSettings,
+    UpstreamSettings,
+)
+from dragoman.testing import ScriptedUpstream, json_reply, sse
 from gateway_harness import DIALECTS, RunningGateway, one_upstream, running_gateway, wait_until
 from hosted_stage import answers, echo, said, workshop
 from sample_exchanges import PATHS, ask, call, inspected
@@ -67,6 +75,24 @@ def test_every_request_of_an_answer_with_hosted_tools_is_an_attempt() -> None:
     assert hosted_call["name"]["client"] is None
     assert (hosted_call["executable"], hosted_call["why"]) == (False, "not_sent")
     assert {event["attempt"] for event in report["events"]} == {0, 1}
+
+
+def test_an_upstream_that_failed_before_another_answered_is_failing() -> None:
+    refusal = json_reply({"error": {"message": "busy"}}, 503)
+    script = [refusal, sse(stream("chat", ANSWER))]
+    with ScriptedUpstream.in_thread(script) as upstream:
+        place = UpstreamSettings(kind="chat", base_url=f"{upstream.url}/v1")
+        settings = Settings(
+            upstreams={"first": place, "second": place},
+            routes=(Route(model="*", upstream="first", fallback=("second",)),),
+            retry=RetrySettings(attempts=1),
+        )
+        with running_gateway(settings) as gateway:
+            call(gateway.url, "POST", PATHS["chat"], ask("chat", "hi"))
+            gateway.app.gateway.flush()
+            state = json.loads(call(gateway.url, "GET", "/v1/inspect")[2])
+    found = [(each["name"], each["state"], each["last_error"]) for each in state["upstreams"]]
+    assert found == [("first", "failing", "overloaded"), ("second", "ok", None)]
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

@@ -303,6 +303,19 @@ def test_a_gateway_that_is_killed_while_the_client_runs_leaves_the_client_runnin
             assert running.wait() == 4
 
 
+def test_a_session_ends_with_the_command_that_continues_it(tmp_path: Path) -> None:
+    with model("local-model") as upstream:
+        install_client(tmp_path)
+        env = client_environment(tmp_path)
+        options = ("--upstream", f"chat={upstream.url}/v1")
+        with in_terminal(tmp_path, *options, "claude", env=env, command="launch") as running:
+            assert running.wait() == 0
+    said_last = running.raw.strip().splitlines()[-1]
+    assert said_last.startswith("dragoman: to continue this session: ")
+    same = f"dragoman launch --upstream chat={upstream.url}/v1 claude -- --continue"
+    assert said_last.endswith(same)
+
+
 # --- signals ----------------------------------------------------------------------------------------------------------
 
 
@@ -395,14 +408,16 @@ def test_a_model_that_the_upstream_does_not_list_is_noted(tmp_path: Path) -> Non
     assert done.returncode == 0, done.stderr
 
 
-def test_an_upstream_that_does_not_answer_is_reported_before_the_client_starts(
-    tmp_path: Path,
+@pytest.mark.parametrize("named", [(), ("--model", "local-model")])
+def test_an_upstream_that_does_not_answer_is_reported_and_the_client_is_not_started(
+    tmp_path: Path, named: tuple[str, ...]
 ) -> None:
     port = free_port()
-    done = launch(tmp_path, "--upstream", f"chat=http://127.0.0.1:{port}/v1", "claude")
+    done = launch(tmp_path, "--upstream", f"chat=http://127.0.0.1:{port}/v1", *named, "claude")
     assert done.returncode == 2
-    assert "upstreams.chat: " in done.stderr
+    assert "upstreams.chat: upstream 'chat' cannot be reached: Connection refused" in done.stderr
     assert str(port) in done.stderr
+    assert "start the server first, or correct --upstream" in done.stderr
     assert done.stdout == ""
 
 

@@ -39,7 +39,11 @@ __all__ = ("main",)
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
-    options = make_parser().parse_args(argv, Options())
+    parser = make_parser()
+    options = parser.parse_args(argv, Options())
+    if not options.command:
+        parser.print_help(sys.stderr)
+        return CANNOT_WORK
     try:
         code = options.run(options)
         sys.stdout.flush()
@@ -87,7 +91,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"dragoman {version('dragoman')}")
     commands = parser.add_subparsers(
-        title="commands", metavar="COMMAND", required=True, dest="command"
+        title="commands", metavar="COMMAND", required=False, dest="command"
     )
     for name, (summary, configure) in _COMMANDS.items():
         configure(commands.add_parser(name, help=summary, description=f"{_capital(summary)}."))

@@ -36,7 +36,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "It asks the gateway that runs for its models; standard error says what is missing. "
         "Exit code: 0 printed or written, 2 the configuration cannot work."
     )
-    parser.add_argument("client", metavar="CLIENT", choices=tuple(CLIENTS), help=", ".join(CLIENTS))
+    parser.add_argument(
+        "client",
+        metavar="CLIENT",
+        # `dragoman launch` starts the program `claude`.
+        type=lambda name: "claude-code" if name == "claude" else name,
+        choices=tuple(CLIENTS),
+        help=", ".join(CLIENTS),
+    )
     add_config_option(parser)
     parser.add_argument(
         "--url",

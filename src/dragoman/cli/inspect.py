@@ -156,7 +156,9 @@ def _open_folder(folder: Path) -> Iterator[_Answer]:
         timing = measure([piece.at - attempt.at for piece in answer.pieces])
         report = structs.replace(examine(recognised), timing=timing)
         named = RecordedName(exchange.id, attempt.upstream)
-        yield _Answer(f"{folder / name}", named, recognised, report, exchange=exchange)
+        # The folder may be the recording itself.
+        place = folder if folder.name == name else folder / name
+        yield _Answer(f"{place}", named, recognised, report, exchange=exchange)
 
 
 def _write_out(answers: Sequence[_Answer], options: Options) -> int:

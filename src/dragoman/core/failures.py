@@ -119,9 +119,9 @@ def reworded(info: ErrorInfo, message: str) -> ErrorInfo:
     own = read_object(info.raw)
     inner = read_object(own.get("error"))
     if "message" in own:
-        changed: dict[str, object] = {**own, "message": message}
+        changed = own | {"message": raw(message)}
     elif "message" in inner:
-        changed = {**own, "error": {**inner, "message": message}}
+        changed = own | {"error": raw(inner | {"message": raw(message)})}
     else:
         return structs.replace(info, message=message, raw=None)
     return structs.replace(info, message=message, raw=raw(changed))

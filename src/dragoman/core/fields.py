@@ -209,6 +209,11 @@ def read_items(value: Raw | None) -> list[Raw]:
 # --- strict, for answers ---------------------------------------------------------------------------------------------
 
 
+def is_a(value: object, kinds: type | tuple[type, ...]) -> bool:
+    """`isinstance` from which a type checker concludes nothing: for arguments that callers without one may get wrong."""
+    return isinstance(value, kinds)
+
+
 def expect_instance(value: object, kind: type) -> None:
     """Check the type of an argument of a public function, for callers that no type checker reads.
 

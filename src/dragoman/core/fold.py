@@ -14,9 +14,10 @@ from msgspec.structs import replace
 
 from dragoman._json import Raw
 from dragoman.core.call_input import judge
+from dragoman.core.fields import is_a
 from dragoman.core.finish import settle_finish
 from dragoman.core.usage import merge_usage
-from dragoman.errors import LocalProtocolError
+from dragoman.errors import ConfigError, LocalProtocolError
 from dragoman.model.events import (
     AnnotationAdded,
     Completed,
@@ -152,7 +153,10 @@ def fold(events: Iterable[Event]) -> Outcome:
 
     Raises:
         LocalProtocolError: an event names a part that never started.
+        ConfigError: the argument is not a sequence of events.
     """
+    if not is_a(events, Iterable):
+        raise ConfigError(f"expected a sequence of events, got {type(events).__name__}")
     folding = _Folding()
     folding.take(events)
     return folding.outcome()

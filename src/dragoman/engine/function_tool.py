@@ -250,6 +250,8 @@ class FunctionTool(Generic[P, R]):
         parallel: bool = False,
         timeout: float | None = None,
     ) -> None:
+        if not callable(function):
+            raise ConfigError(f"expected a function, got {type(function).__name__}")
         called = name or str(getattr(function, "__name__", "")).strip("_")
         self._function = cast("_Function", function)
         self._arguments, self._invocation_name = _describe(self._function, called, description)
@@ -328,7 +330,15 @@ def tool(
         timeout: seconds a call may take
 
     Raises:
-        ConfigError: a parameter cannot be described to a model.
+        ConfigError: it is no function, or a parameter cannot be described to a model.
+
+    Examples:
+        >>> @tool
+        ... async def weather(city: str) -> str:
+        ...     "The weather in a city."
+        ...     return f"It is sunny in {city}."
+        >>> weather.offer.declaration.name
+        'weather'
     """
 
     def make(function: Callable[P, R]) -> FunctionTool[P, R]:

@@ -213,10 +213,12 @@ class Inspector:
             self._publish("request", self._uncaptured_summary(*self._uncaptured[-1]))
 
     def _note_use(self, record: RequestRecord) -> None:
-        """Note whether the upstream of a request answered."""
+        """Note whether the upstream of a request answered, and those that were asked before it did not."""
+        now = self._clock()
+        for upstream, kind in record.failed:
+            self.last_use[upstream] = LastUse(now, kind)
         if record.upstream:
-            error = record.error or None
-            self.last_use[record.peer or record.upstream] = LastUse(self._clock(), error)
+            self.last_use[record.peer or record.upstream] = LastUse(now, record.error or None)
 
     def _uncaptured_summary(self, ended: float, record: RequestRecord) -> RequestSummary:
         exchange = RecordedExchange(

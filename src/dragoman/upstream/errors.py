@@ -21,6 +21,9 @@ CONNECTIONS_TAKEN = "connections_taken"
 NOT_FOLLOWED = "redirect_not_followed"
 """The code of an error when the upstream redirects the request, or switches to another protocol."""
 
+UNREACHABLE = "cannot be reached"
+"""What the message says of an upstream to which no connection can be made."""
+
 ADDRESS_HINT = "; check base_url and kind"
 """The end of a message if the address of the upstream is probably wrong."""
 PROXY_REFUSED = "proxy_refused"
@@ -55,7 +58,7 @@ def all_taken(name: str, count: int, seconds: float) -> UpstreamError:
 
 
 def unreachable(name: str, cause: str | Exception) -> UpstreamError:
-    return _caused(f"upstream {name!r} cannot be reached", cause)
+    return _caused(f"upstream {name!r} {UNREACHABLE}", cause)
 
 
 def proxy_unreachable(name: str, proxy: str, cause: Exception) -> UpstreamError:

@@ -60,7 +60,7 @@ class LaunchedClient(Struct, frozen=True):
     """A client that can be launched.
 
     guide: its name in `server.connect.CLIENTS`. install: how to install it. home: the variable that names its folder.
-    plan: decides which arguments, environment and files the client gets.
+    resume: the arguments that continue its last session. plan: decides which arguments, environment and files the client gets.
     """
 
     title: str
@@ -68,6 +68,7 @@ class LaunchedClient(Struct, frozen=True):
     guide: str
     install: str
     home: str
+    resume: str
     plan: "Callable[[LaunchGateway, LaunchEnvironment], ClientPlan]"
 
 
@@ -228,6 +229,7 @@ CLIENTS: Mapping[str, LaunchedClient] = {
         "codex",
         "npm install -g @openai/codex",
         "CODEX_HOME",
+        "resume --last",
         plan_codex,
     ),
     "claude": LaunchedClient(
@@ -236,6 +238,7 @@ CLIENTS: Mapping[str, LaunchedClient] = {
         "claude-code",
         "npm install -g @anthropic-ai/claude-code",
         "CLAUDE_CONFIG_DIR",
+        "--continue",
         plan_claude,
     ),
 }

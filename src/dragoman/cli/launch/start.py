@@ -5,6 +5,7 @@ import os
 import secrets
 import shlex
 import subprocess
+import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -45,6 +46,7 @@ from dragoman.server.connect import (
 from dragoman.server.reachability import offered_models
 from dragoman.server.run import serving
 from dragoman.server.running import RunningGateway, find_gateway
+from dragoman.upstream.errors import UNREACHABLE
 from dragoman.upstream.http.model_list import OfferedModel
 
 # Seconds for the list of an upstream. The person waits for the client; a server on this machine answers at once.
@@ -108,7 +110,21 @@ def start(options: Options) -> int:
         connection = LaunchGateway(url=url, key=gateway.key, models=models)
         where = "" if log is None else f"; its log: {log.name}"
         complain([f"{client.title} uses {models[0].name} at {url}{where}"])
-        return _run(options, client, program, connection)
+        code = _run(options, client, program, connection)
+    if code == 0 and _is_session(options):
+        complain([f"to continue this session: {_same_command()} -- {client.resume}"])
+    return code
+
+
+def _is_session(options: Options) -> bool:
+    """Whether the client had a session with a person that only a launch finds again: the client names a command that does not."""
+    return sys.stdin.isatty() and not options.arguments and not options.share_home
+
+
+def _same_command() -> str:
+    """The command of this launch, without the arguments of the client."""
+    words = sys.argv[1 : sys.argv.index("--")] if "--" in sys.argv else sys.argv[1:]
+    return f"{own_command()} {shlex.join(words)}"
 
 
 def _serve_command(options: Options, settings: Settings | None) -> str:
@@ -316,6 +332,9 @@ def _models(
         ConfigError: no model was named, and none is known.
     """
     offered, problems = _offered(gateway)
+    if options.upstream is not None and any(UNREACHABLE in each for each in problems):
+        # The client would ask in vain, again and again, and its screen would hide why.
+        raise ConfigError("\n".join((*problems, "start the server first, or correct --upstream")))
     if options.model is not None:
         _check_route(options.model, gateway.settings)
     name = options.model or choose_model(
