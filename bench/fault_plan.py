@@ -36,6 +36,7 @@ __all__ = (
     "random_answer",
     "scene_of",
     "sent_of",
+    "soak_scene",
 )
 
 Json = dict[str, Any]
@@ -96,6 +97,7 @@ _CLIENT_FAULTS: tuple[WireFault, ...] = (
     *("reset", "close", "half-close", "delay", "trickle", "garbage"),
 )
 _HARMLESS = ("delay", "trickle")
+_KILLS: tuple[Event, ...] = ("kill", "stop", "kill", "kill")
 _DATABASE: tuple[Event, ...] = (
     *("database stopped", "database cut", "database silent", "database garbage"),
 )
@@ -163,7 +165,9 @@ class Scene(Struct, frozen=True, kw_only=True):
 
     @property
     def needs_postgres(self) -> bool:
-        return self.event in _DATABASE or self.seed // 100 % 2 == 1
+        """The odd hundreds use PostgreSQL. Only SQLite writes to a disk of the gateway's own."""
+        is_odd = self.seed // 100 % 2 == 1
+        return self.event in _DATABASE or (is_odd and self.event != "disk full")
 
 
 def kind_of(seed: int) -> str:
@@ -180,11 +184,11 @@ def scene_of(seed: int) -> Scene:
     event: Event = "none"
     jump = 0.0
     if kind == "kill":
-        event = dice.choice(("kill", "kill", "stop"))
+        event = _KILLS[seed % len(_KILLS)]
     elif kind == "disk full":
         event = "disk full"
     elif kind == "database":
-        event = dice.choice(_DATABASE)
+        event = _DATABASE[seed % len(_DATABASE)]
     elif kind == "clock":
         event = "clock"
         # Less than the time that responses are kept, which is 30 days.
@@ -200,14 +204,15 @@ def _exchange(name: str, kind: str, dice: random.Random) -> Exchange:
     is_stream = door == "websocket" or dice.random() < 0.7
     upstream = dice.choice(UPSTREAMS)
     is_slow_kind = kind not in ("wire", "clients")
+    answer = random_answer(name, dice)
     exchange = Exchange(
         name=name,
         door=door,
         upstream=upstream,
-        answer=random_answer(name, dice),
+        answer=answer,
         is_stream=is_stream,
         # The event of the scene should come in the middle of many answers.
-        pace=dice.choice((0.0, 0.01, 0.05)) if is_slow_kind else 0.0,
+        pace=_pace(upstream, answer, dice) if is_slow_kind else 0.0,
         starts=dice.uniform(0.0, 1.5) if is_slow_kind else 0.0,
         is_background=door == "responses" and is_slow_kind and dice.random() < 0.3,
         continues=door in ("responses", "websocket") and dice.random() < 0.5,
@@ -217,6 +222,21 @@ def _exchange(name: str, kind: str, dice: random.Random) -> Exchange:
     if kind == "clients":
         return _client_trouble(exchange, dice)
     return exchange
+
+
+def _pace(upstream: str, answer: Answer, dice: random.Random) -> float:
+    """Between two frames, so that the whole answer takes two seconds at most."""
+    return min(dice.choice((0.0, 0.01, 0.05)), 2.0 / len(frames_of(upstream, answer)))
+
+
+def soak_scene(seed: int) -> Scene:
+    """One exchange of a soak: mostly regular, sometimes with a fault on a link, a client that leaves, or one that is slow."""
+    dice = random.Random(f"soak {seed}")
+    kind = dice.choices(("regular", "clients", "wire"), (60, 20, 20))[0]
+    exchange = _exchange(f"s{seed}n0", kind, dice)
+    if exchange.fault is not None and exchange.fault.kind == "silence":
+        exchange = _with(exchange, fault=None)  # it would only wait for a time limit
+    return Scene(seed=seed, kind="soak", exchanges=(_with(exchange, starts=0.0),))
 
 
 def _with(exchange: Exchange, **changes: Any) -> Exchange:

@@ -119,9 +119,16 @@ class Site:
             await injector.close()
         await self._upstream.__aexit__()
 
-    def struck(self) -> set[str]:
-        """The names of the exchanges whose own fault has happened."""
-        return {name for each in (*self._doors, self._wire) for name in each.struck}
+    def has_struck(self, name: str) -> bool:
+        """Whether the exchange's own fault has happened."""
+        return any(name in each.struck for each in (*self._doors, self._wire))
+
+    def forget(self, name: str) -> None:
+        """An exchange is over, and nothing of it is needed any more."""
+        del self.exchanges[name]
+        self._upstream.requests.clear()
+        for injector in (*self._doors, self._wire):
+            injector.forget(name)
 
     def secrets_in_logs(self, *more: str) -> list[str]:
         logs = [served.log.read_text(encoding="utf-8", errors="replace") for served in self.gateways]

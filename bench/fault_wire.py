@@ -79,6 +79,11 @@ class Injector:
         for connection in tuple(self._connections):
             connection.abort()
 
+    def forget(self, name: str) -> None:
+        """An exchange is over."""
+        self.struck.discard(name)
+        del self._met[name]
+
     def fault_for(self, name: str) -> Fault | None:
         """The fault that this attempt of an exchange meets on this link."""
         fault = self._find(name)

@@ -33,7 +33,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 
 from postgres_server import PostgresServer, run_postgres
 
-__all__ = ("Report", "Result", "run_campaign")
+__all__ = ("Play", "Report", "Result", "run_campaign")
 
 Json = dict[str, Any]
 PARALLEL = 3
@@ -83,14 +83,15 @@ def _described(exchange: Exchange) -> str:
     return f"{exchange.door} over {exchange.upstream}, {way}, {exchange.behaviour}"
 
 
-class _Play:
+class Play:
     """One scene on a site."""
 
     def __init__(self, site: Site, scene: Scene, acknowledged: dict[str, Json]) -> None:
         self._site = site
         self._scene = scene
         self._acknowledged = acknowledged
-        self._victim = scene.seed % len(site.gateways)
+        # The first exchange goes to the gateway that the event, if any, is for.
+        self._first = scene.seed % len(site.gateways)
 
     async def run(self) -> list[Result]:
         scene, site = self._scene, self._site
@@ -112,15 +113,15 @@ class _Play:
     async def _perform(self, number: int, exchange: Exchange) -> Received:
         await asyncio.sleep(exchange.starts)
         ports = self._site.ports
-        own = ports[number % len(ports)]
+        own = ports[(self._first + number) % len(ports)]
         return await perform(exchange, [own, *self._site.direct_ports], exchange_body(exchange))
 
     def _judge(self, number: int, exchange: Exchange, received: Received) -> Result:
         scene = self._scene
         fault = exchange.fault
-        is_meant = number % len(self._site.gateways) == self._victim
         event = scene.event
-        if event in ("kill", "stop") and not is_meant:
+        is_at_victim = number % len(self._site.gateways) == 0
+        if event in ("kill", "stop") and not is_at_victim:
             event = "none"
         if fault is None:
             label = scene.event if scene.event != "none" else exchange.behaviour
@@ -128,7 +129,7 @@ class _Play:
         else:
             label = f"{fault.link}: {fault.kind}"
             label += "" if fault.frames is None else " after a frame"
-            has_struck = fault.kind in ("status", "polite end") or exchange.name in self._site.struck()
+            has_struck = fault.kind in ("status", "polite end") or self._site.has_struck(exchange.name)
             exchange = exchange if has_struck else structs.replace(exchange, fault=None)
         circumstances = circumstances_of(exchange, event)
         problems = broken_promises(sent_of(exchange), received, circumstances)
@@ -146,10 +147,15 @@ class _Play:
         if response is None:
             return
         self._acknowledged[response["id"]] = response
-        other = self._site.direct_ports[(number + 1) % len(self._site.gateways)]
+        other = self._other(number)
         result.problems += await read_back(other, response, "at the other gateway")
         if result.exchange.continues and result.received.end == "success":
             result.problems += await self._continue(number, result, response)
+
+    def _other(self, number: int) -> int:
+        """The port of the gateway that an exchange was not sent to."""
+        ports = self._site.direct_ports
+        return ports[(self._first + number + 1) % len(ports)]
 
     async def _continue(self, number: int, result: Result, response: Json) -> list[str]:
         """Send the results of its calls to the other gateway; the answer must be whole."""
@@ -174,7 +180,7 @@ class _Play:
             input=items or [{"role": "user", "content": "And now?"}],
             previous_response_id=response["id"],
         )
-        other = self._site.direct_ports[(number + 1) % len(self._site.gateways)]
+        other = self._other(number)
         received = await perform(following, [other], body)
         deadline = time.monotonic() + PATIENCE
         while received.end == "error" and self._scene.event != "none" and time.monotonic() < deadline:
@@ -206,7 +212,7 @@ async def _on_site(
     async with running_site(folder, database) as site:
 
         async def play(scene: Scene) -> None:
-            report.results += await _Play(site, scene, acknowledged).run()
+            report.results += await Play(site, scene, acknowledged).run()
             _progress(report)
 
         alone = [scene for scene in scenes if scene.event != "none"]
