@@ -326,7 +326,7 @@ def sentinels_for(
     return _sentinels(registry, registry.changes, names, model)
 
 
-class ChosenPatterns(Struct, frozen=True, gc=False):
+class ChosenPatterns(Struct, frozen=True):
     """The patterns for the answers of one model. All its requests use the same."""
 
     patterns: tuple[TextPattern, ...]
