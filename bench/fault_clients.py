@@ -22,8 +22,8 @@ __all__ = ("BOUND", "KEY", "PATIENCE", "exchange_body", "fetch", "perform")
 
 Json = dict[str, Any]
 
-BOUND = 45.0
-"""Seconds in which every client must get an end: three times the longest time limit of the gateways, on a busy machine."""
+BOUND = 60.0
+"""Seconds in which every client must get an end: the gateways wait for an upstream twice, or twelve seconds for PostgreSQL."""
 
 PATIENCE = 60.0
 KEY = "sk-client-3f9c1b7d5e2a4860"
@@ -43,7 +43,10 @@ def exchange_body(exchange: Exchange, **more: object) -> Json:
     hello = [{"role": "user", "content": "Please look."}]
     match exchange.door:
         case "chat":
-            tools = [{"type": "function", "function": {**each, "parameters": _SCHEMA}} for each in _tools()]
+            tools = [
+                {"type": "function", "function": {**each, "parameters": _SCHEMA}}
+                for each in _tools()
+            ]
             body |= {"messages": hello, "tools": tools, "stream": exchange.is_stream}
         case "messages":
             tools = [{**each, "input_schema": _SCHEMA} for each in _tools()]
@@ -177,9 +180,11 @@ async def _background_end(response_id: str, ports: Sequence[int]) -> Received:
                 return Received(end="malformed", detail=detail)
 
 
-async def _connected(port: int, *, is_slow: bool) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def _connected(
+    port: int, *, is_slow: bool
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     sock = socket.socket()
-    sock.setblocking(False)
+    sock.settimeout(0)
     if is_slow:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SLOW_BUFFER)
     try:

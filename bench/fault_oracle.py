@@ -87,9 +87,7 @@ class Circumstances(Struct, frozen=True, kw_only=True):
     may_succeed: bool = True
 
 
-def broken_promises(
-    sent: Sent, received: Received, circumstances: Circumstances
-) -> list[str]:
+def broken_promises(sent: Sent, received: Received, circumstances: Circumstances) -> list[str]:
     """Return what is wrong with an exchange, a sentence each; nothing if every promise was kept."""
     found = list(_wrong_calls(sent.calls, received.calls))
     end = received.end
@@ -110,9 +108,7 @@ def _wrong_calls(sent: Sequence[SentCall], delivered: Sequence[DeliveredCall]) -
     """Each delivered call must be the next one that was sent, or a later one."""
     at = 0
     for call in delivered:
-        matching = (
-            number for number in range(at, len(sent)) if _is_same_call(sent[number], call)
-        )
+        matching = (number for number in range(at, len(sent)) if _is_same_call(sent[number], call))
         found = next(matching, None)
         if found is None:
             yield f"a call was delivered that was not sent: {_short(call)}"
@@ -128,9 +124,7 @@ def _is_same_call(sent: SentCall, call: DeliveredCall) -> bool:
     return is_same_id and (call.name, call.arguments) == (sent.name, sent.arguments)
 
 
-def _wrong_successes(
-    sent: Sent, received: Received, circumstances: Circumstances
-) -> Iterable[str]:
+def _wrong_successes(sent: Sent, received: Received, circumstances: Circumstances) -> Iterable[str]:
     if not circumstances.may_succeed:
         yield "the client was told of a success, but the end of the answer never reached the gateway"
     if (received.end == "incomplete") != sent.is_cut_by_limit:

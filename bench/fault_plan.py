@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 
 from fault_oracle import Circumstances, Sent, SentCall
+
 from vendor_wire import Answer, Said, Tool, body_bytes, stream
 
 __all__ = (
@@ -218,7 +219,7 @@ def _exchange(name: str, kind: str, dice: random.Random) -> Exchange:
         continues=door in ("responses", "websocket") and dice.random() < 0.5,
     )
     if kind == "wire" and dice.random() < 0.9:
-        return _with(exchange, fault=_upstream_fault(exchange, dice))
+        return structs.replace(exchange, fault=_upstream_fault(exchange, dice))
     if kind == "clients":
         return _client_trouble(exchange, dice)
     return exchange
@@ -235,23 +236,20 @@ def soak_scene(seed: int) -> Scene:
     kind = dice.choices(("regular", "clients", "wire"), (60, 20, 20))[0]
     exchange = _exchange(f"s{seed}n0", kind, dice)
     if exchange.fault is not None and exchange.fault.kind == "silence":
-        exchange = _with(exchange, fault=None)  # it would only wait for a time limit
-    return Scene(seed=seed, kind="soak", exchanges=(_with(exchange, starts=0.0),))
-
-
-def _with(exchange: Exchange, **changes: Any) -> Exchange:
-    fields = {name: getattr(exchange, name) for name in exchange.__struct_fields__}
-    return Exchange(**{**fields, **changes})
+        exchange = structs.replace(exchange, fault=None)  # it would only wait for a time limit
+    return Scene(seed=seed, kind="soak", exchanges=(structs.replace(exchange, starts=0.0),))
 
 
 def _client_trouble(exchange: Exchange, dice: random.Random) -> Exchange:
     drawn = dice.random()
     if drawn < 0.2:
-        return _with(exchange, behaviour="leave", leaves_after=dice.choice((0, 1, 300, 2000)))
+        return structs.replace(
+            exchange, behaviour="leave", leaves_after=dice.choice((0, 1, 300, 2000))
+        )
     if drawn < 0.35:
-        return _with(exchange, behaviour="slow", answer=_long_answer(exchange.name, dice))
+        return structs.replace(exchange, behaviour="slow", answer=_long_answer(exchange.name, dice))
     if drawn < 0.9:
-        return _with(exchange, fault=_client_fault(dice))
+        return structs.replace(exchange, fault=_client_fault(dice))
     return exchange
 
 
@@ -399,7 +397,17 @@ def _pieces(text: str, dice: random.Random) -> tuple[str, ...]:
     return tuple(found)
 
 
-_WORDS = ("I ", "look ", "at ", "the file. ", "Größe ", "日本語 ", "🙂 ", 'a "quote" ', "back\\slash\n")
+_WORDS = (
+    "I ",
+    "look ",
+    "at ",
+    "the file. ",
+    "Größe ",
+    "日本語 ",
+    "🙂 ",
+    'a "quote" ',
+    "back\\slash\n",
+)
 _KEYS = ("path", "query", "a b", "ключ", "n", 'q"', "data", "id")
 _CHARACTERS = 'abc xyz 0123456789{}[]:,"\\/\n\t\x7fäß€語🙂<>&'
 
@@ -468,7 +476,12 @@ def _withholds_end(exchange: Exchange, fault: Fault) -> bool:
 
 def _last_needed(frames: Sequence[bytes]) -> int:
     """The number of the frame that says how the answer ended."""
-    marks = (b'"finish_reason": "', b'"response.completed"', b'"response.incomplete"', b'"stop_reason": "')
+    marks = (
+        b'"finish_reason": "',
+        b'"response.completed"',
+        b'"response.incomplete"',
+        b'"stop_reason": "',
+    )
     return next(
         number for number, frame in enumerate(frames) if any(mark in frame for mark in marks)
     )

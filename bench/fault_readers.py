@@ -184,9 +184,7 @@ def _chat_body(body: Json) -> Received:
         for call in message.get("tool_calls") or ()
         if choice["finish_reason"] == "tool_calls"
     ]
-    return Received(
-        end=_ends(choice["finish_reason"]), calls=calls, text=message["content"] or ""
-    )
+    return Received(end=_ends(choice["finish_reason"]), calls=calls, text=message["content"] or "")
 
 
 def _message_body(data: bytes) -> Received:
@@ -218,9 +216,9 @@ def read_error(door: str, status: int, data: bytes) -> Received:
     """Read an error that is the whole answer: it must have the form that the door's dialect gives to errors."""
     try:
         body: Json = json.loads(data)
-        if door == "messages" and body["type"] != "error":
-            raise KeyError("type")
-        return Received(end="error", detail=f"{status} {_message(body['error'])}")
+        is_typed = door != "messages" or body["type"] == "error"
+        end: End = "error" if is_typed else "malformed"
+        return Received(end=end, detail=f"{status} {_message(body['error'])}")
     except (ValueError, KeyError, TypeError) as error:
         return Received(end="malformed", detail=f"{status}: {error!r} in {data[:200]!r}")
 

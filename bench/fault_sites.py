@@ -7,32 +7,31 @@ Both gateways of a site share its store, SQLite or PostgreSQL. What one of them 
 """
 
 import asyncio
-import os
 import resource
 import struct
 import sys
-import time
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any
 
 import fault_plan
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 
-from fault_clients import fetch
 from fault_oracle import leaked_secrets
-from fault_plan import Event, Exchange, Fault, Scene
+from fault_plan import Exchange, Fault, Scene
 from fault_wire import MARK, Injector
-from heard import hear
 from msgspec import json as msgspec_json
+
+from dragoman.testing import Pause, ReceivedRequest, ScriptedReply, ScriptedUpstream, json_reply
+from heard import hear
 from postgres_server import PostgresServer
 from served import Served
 
-from dragoman.testing import Pause, ReceivedRequest, ScriptedReply, ScriptedUpstream, json_reply
+__all__ = ("LIMIT", "Site", "running_site")
 
-__all__ = ("Site", "running_site")
+LIMIT = 6.0
+"""Long for a loopback connection, short for a campaign: some faults last until a gateway stops waiting."""
 
 UPSTREAM_KEY = "sk-upstream-77d1e0c49ab35f28"
 _CLOCK = Path(__file__).parent / "clock"
@@ -43,9 +42,9 @@ _SMALLEST_FILE = 4096
 _STATUSES = (400, 429, 500, 503, 502)
 _SETTINGS = """
 [server]
-head_timeout = 8.0
-body_timeout = 8.0
-send_timeout = 8.0
+head_timeout = {limit}
+body_timeout = {limit}
+send_timeout = {limit}
 shutdown_grace = 5.0
 
 [retry]
@@ -61,9 +60,9 @@ _UPSTREAM = """
 kind = "{name}"
 base_url = "http://127.0.0.1:{port}{path}"
 api_key = "{key}"
-connect_timeout = 8.0
-first_byte_timeout = 6.0
-idle_timeout = 6.0
+connect_timeout = {limit}
+first_byte_timeout = {limit}
+idle_timeout = {limit}
 
 [[routes]]
 model = "{name}-*"
@@ -72,10 +71,14 @@ upstream = "{name}"
 
 
 class Site:
-    """Two gateways on one store. `exchanges` holds what the upstream has to answer, by name."""
+    """Two gateways on one store. `exchanges` holds what the upstream has to answer, by name.
 
-    def __init__(self, folder: Path, database: PostgresServer | None) -> None:
+    limit: seconds that a gateway waits for a client or an upstream.
+    """
+
+    def __init__(self, folder: Path, database: PostgresServer | None, limit: float) -> None:
         self.folder = folder
+        self._limit = limit
         self.exchanges: dict[str, Exchange] = {}
         self.problems: list[str] = []
         """What the upstream saw of broken promises."""
@@ -131,7 +134,9 @@ class Site:
             injector.forget(name)
 
     def secrets_in_logs(self, *more: str) -> list[str]:
-        logs = [served.log.read_text(encoding="utf-8", errors="replace") for served in self.gateways]
+        logs = [
+            served.log.read_text(encoding="utf-8", errors="replace") for served in self.gateways
+        ]
         return [found for log in logs for found in leaked_secrets(log, (UPSTREAM_KEY, *more))]
 
     async def restart_all(self) -> None:
@@ -161,13 +166,15 @@ class Site:
             case "database cut":
                 self._store_wire.cut()
             case "database silent" | "database garbage":
-                kind = "silence" if scene.event == "database silent" else "garbage"
-                self._store_wire.strike(Fault(kind=kind, link="upstream", data=b"\x00\xffgarbage"))
+                silence = Fault(kind="silence", link="upstream")
+                garbage = Fault(kind="garbage", link="upstream", data=b"\x00\xffgarbage")
+                is_silent = scene.event == "database silent"
+                self._store_wire.strike(silence if is_silent else garbage)
             case _:
                 pass
 
     @contextmanager
-    def _full_disk(self) -> Any:
+    def _full_disk(self) -> Generator[None]:
         """No gateway can write beyond the first page of any file: not to the database, not to its log, not to its own log.
 
         A limit of the process, because a test must not fill or mount a disk. The system reports EFBIG instead of ENOSPC.
@@ -201,10 +208,11 @@ class Site:
                 port=self._wire.port,
                 path="" if name == "messages" else "/v1",
                 key=UPSTREAM_KEY,
+                limit=self._limit,
             )
             for name in fault_plan.UPSTREAMS
         ]
-        return "".join((_SETTINGS.format(store=store), *upstreams))
+        return "".join((_SETTINGS.format(store=store, limit=self._limit), *upstreams))
 
     def _fault(self, name: str) -> Fault | None:
         exchange = self.exchanges.get(name)
@@ -244,9 +252,11 @@ def _reply(exchange: Exchange, *, is_stream: bool) -> ScriptedReply:
 
 
 @asynccontextmanager
-async def running_site(folder: Path, database: PostgresServer | None) -> AsyncGenerator[Site]:
+async def running_site(
+    folder: Path, database: PostgresServer | None, limit: float = LIMIT
+) -> AsyncGenerator[Site]:
     """A site in this folder, started."""
-    site = Site(folder, database)
+    site = Site(folder, database, limit)
     try:
         await site.open()
         yield site

@@ -12,7 +12,6 @@ killed. The exit code is 1 if a promise was broken; the seeds are printed.
 import argparse
 import asyncio
 import contextlib
-import json
 import random
 import sys
 import tempfile
@@ -26,8 +25,9 @@ import fault_plan
 from fault_clients import KEY, exchange_body, fetch, perform
 from fault_oracle import Circumstances, Received, broken_promises, unlike_stored
 from fault_plan import Exchange, Scene, circumstances_of, scene_of, sent_of
-from fault_sites import Site, running_site
-from msgspec import Struct, field, structs
+from fault_sites import LIMIT, Site, running_site
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 
@@ -83,6 +83,16 @@ def _described(exchange: Exchange) -> str:
     return f"{exchange.door} over {exchange.upstream}, {way}, {exchange.behaviour}"
 
 
+def _label(exchange: Exchange, scene: Scene) -> str:
+    """The row of the table that an exchange is counted in."""
+    fault = exchange.fault
+    if fault is not None:
+        return f"{fault.link}: {fault.kind}" + ("" if fault.frames is None else " after a frame")
+    if scene.event != "none":
+        return scene.event
+    return "no fault" if exchange.behaviour == "read" else f"client: {exchange.behaviour}"
+
+
 class Play:
     """One scene on a site."""
 
@@ -118,27 +128,23 @@ class Play:
 
     def _judge(self, number: int, exchange: Exchange, received: Received) -> Result:
         scene = self._scene
-        fault = exchange.fault
         event = scene.event
         is_at_victim = number % len(self._site.gateways) == 0
         if event in ("kill", "stop") and not is_at_victim:
             event = "none"
-        if fault is None:
-            label = scene.event if scene.event != "none" else exchange.behaviour
-            label = "no fault" if label == "read" else f"client: {label}" if scene.event == "none" else label
-        else:
-            label = f"{fault.link}: {fault.kind}"
-            label += "" if fault.frames is None else " after a frame"
-            has_struck = fault.kind in ("status", "polite end") or self._site.has_struck(exchange.name)
-            exchange = exchange if has_struck else structs.replace(exchange, fault=None)
-        circumstances = circumstances_of(exchange, event)
-        problems = broken_promises(sent_of(exchange), received, circumstances)
+        fault = exchange.fault
+        met = exchange
+        if fault is not None and fault.kind not in ("status", "polite end"):
+            # A fault behind the end of an answer never happens.
+            met = (
+                exchange if self._site.has_struck(exchange.name) else replace(exchange, fault=None)
+            )
         return Result(
             seed=scene.seed,
-            fault=label,
-            exchange=scene.exchanges[number],
+            fault=_label(exchange, scene),
+            exchange=exchange,
             received=received,
-            problems=problems,
+            problems=broken_promises(sent_of(exchange), received, circumstances_of(met, event)),
         )
 
     async def _settle(self, number: int, result: Result) -> None:
@@ -162,7 +168,7 @@ class Play:
         dice = random.Random(f"{self._scene.seed} {number}")
         name = f"s{self._scene.seed}n{_FOLLOWING + number}"
         before = result.exchange
-        following = structs.replace(
+        following = replace(
             before,
             name=name,
             answer=fault_plan.random_answer(name, dice),
@@ -183,7 +189,9 @@ class Play:
         other = self._other(number)
         received = await perform(following, [other], body)
         deadline = time.monotonic() + PATIENCE
-        while received.end == "error" and self._scene.event != "none" and time.monotonic() < deadline:
+        while (
+            received.end == "error" and self._scene.event != "none" and time.monotonic() < deadline
+        ):
             await asyncio.sleep(_RETRY)
             received = await perform(following, [other], body)
         if received.response is not None:
@@ -206,10 +214,14 @@ async def read_back(port: int, response: Json, where: str) -> list[str]:
 
 
 async def _on_site(
-    folder: Path, database: PostgresServer | None, scenes: Sequence[Scene], report: Report
+    folder: Path,
+    database: PostgresServer | None,
+    scenes: Sequence[Scene],
+    report: Report,
+    limit: float,
 ) -> None:
     acknowledged: dict[str, Json] = {}
-    async with running_site(folder, database) as site:
+    async with running_site(folder, database, limit) as site:
 
         async def play(scene: Scene) -> None:
             report.results += await Play(site, scene, acknowledged).run()
@@ -242,8 +254,13 @@ async def _on_site(
         report.acknowledged += len(acknowledged)
 
 
-def run_campaign(scenes: Sequence[Scene], *, keep: Path | None = None) -> Report:
-    """Play these scenes, first those on SQLite, then those on PostgreSQL. `keep`: a folder for the gateways' logs."""
+def run_campaign(
+    scenes: Sequence[Scene], *, keep: Path | None = None, limit: float = LIMIT
+) -> Report:
+    """Play these scenes, first those on SQLite, then those on PostgreSQL.
+
+    keep: a folder for the gateways' logs. limit: seconds that the gateways wait for clients and upstreams.
+    """
     report = Report()
     began = time.monotonic()
     on_sqlite = [scene for scene in scenes if not scene.needs_postgres]
@@ -255,7 +272,7 @@ def run_campaign(scenes: Sequence[Scene], *, keep: Path | None = None) -> Report
             if some:
                 (folder / name).mkdir(parents=True)
                 database = stack.enter_context(run_postgres()) if name == "postgres" else None
-                asyncio.run(_on_site(folder / name, database, some, report))
+                asyncio.run(_on_site(folder / name, database, some, report, limit))
     report.seconds = time.monotonic() - began
     return report
 
@@ -291,7 +308,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.seed is not None:
         for result in report.results:
             received = result.received
-            print(f"{result.exchange.name}: {result.fault}; {_described(result.exchange)}: {received.end} {received.detail}")
+            print(
+                f"{result.exchange.name}: {result.fault}; {_described(result.exchange)}: {received.end} {received.detail}"
+            )
     print_table(report)
     print(
         f"\nfaults: seeds {seeds[0]} to {seeds[-1]}, {len(report.results)} exchanges in {report.seconds:.0f} s; "

@@ -117,9 +117,15 @@ async def _measure(site: Site, number: int, began: float) -> Sample:
     found = _TASKS.search(page)
     assert status == 200, page[:200]
     assert found is not None, "expected dragoman_tasks in /metrics"
-    pages = int(Path(f"/proc/{served.pid}/statm").read_text(encoding="ascii").split()[1])
-    handles = len(os.listdir(f"/proc/{served.pid}/fd"))
-    return Sample(time.monotonic() - began, pages * _PAGE, handles, int(float(found[1])))
+    memory, handles = _process(served.pid)
+    return Sample(time.monotonic() - began, memory, handles, int(float(found[1])))
+
+
+def _process(pid: int) -> tuple[float, int]:
+    """The resident memory of a process in MiB, and the number of its file handles."""
+    folder = Path(f"/proc/{pid}")
+    pages = int((folder / "statm").read_text(encoding="ascii").split()[1])
+    return pages * _PAGE, len([*(folder / "fd").iterdir()])
 
 
 class _Load:
@@ -190,14 +196,20 @@ def _progress(soak: _Soak, began: float) -> None:
         for each in soak.samples
     )
     minutes = (time.monotonic() - began) / 60
-    print(f"{minutes:5.1f} min, {soak.exchanges} exchanges, {len(soak.broken)} broken: {last}", file=sys.stderr, flush=True)
+    print(
+        f"{minutes:5.1f} min, {soak.exchanges} exchanges, {len(soak.broken)} broken: {last}",
+        file=sys.stderr,
+        flush=True,
+    )
 
 
 def print_report(soak: _Soak, seconds: float) -> int:
     """Print what came of it, as Markdown. Returns the exit code."""
     kinds = ", ".join(f"{count:,} × {kind}" for kind, count in sorted(soak.kinds.items()) if count)
     ends = ", ".join(f"{count:,} {end}" for end, count in soak.ends.most_common())
-    print(f"soak: {seconds / 60:.0f} minutes, {soak.exchanges:,} exchanges; {len(soak.broken)} broken promises\n")
+    print(
+        f"soak: {seconds / 60:.0f} minutes, {soak.exchanges:,} exchanges; {len(soak.broken)} broken promises\n"
+    )
     print(f"- ends: {ends}\n- kinds: {kinds}\n")
     print("| gateway | what | first | last | least | most | slope per hour | limit | |")
     print("|---|---|--:|--:|--:|--:|--:|--:|---|")
@@ -209,7 +221,9 @@ def print_report(soak: _Soak, seconds: float) -> int:
             slope = slope_of(points)
             values = [value for _, value in points] or [0.0]
             verdicts.append(verdict(slope, limit))
-            shown = " | ".join(f"{each:.1f}" for each in (values[0], values[-1], min(values), max(values)))
+            shown = " | ".join(
+                f"{each:.1f}" for each in (values[0], values[-1], min(values), max(values))
+            )
             print(
                 f"| {number + 1} | {what} ({_UNITS[what]}) | {shown} "
                 f"| {slope.per_hour:+.2f} ± {slope.band:.2f} | {limit:g} | {verdicts[-1]} |"

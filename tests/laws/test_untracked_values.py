@@ -60,7 +60,9 @@ def is_data(leaf: object) -> bool:
 STRUCTS = sorted(set(untracked()), key=lambda each: f"{each.__module__}.{each.__qualname__}")
 
 
-@pytest.mark.parametrize("struct", STRUCTS, ids=lambda each: f"{each.__module__}.{each.__qualname__}")
+@pytest.mark.parametrize(
+    "struct", STRUCTS, ids=lambda each: f"{each.__module__}.{each.__qualname__}"
+)
 def test_untracked_struct_holds_nothing_but_data(struct: type[msgspec.Struct]) -> None:
     hints = typing.get_type_hints(struct)
     wrong = {

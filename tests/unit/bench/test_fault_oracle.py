@@ -3,8 +3,6 @@
 import json
 
 import pytest
-from msgspec import structs
-
 from fault_oracle import (
     Circumstances,
     DeliveredCall,
@@ -16,6 +14,7 @@ from fault_oracle import (
     leaked_secrets,
     unlike_stored,
 )
+from msgspec import structs
 
 CALLS = (
     SentCall("read_file", '{"path": "a"}', "call_1"),

@@ -2,8 +2,6 @@
 
 import re
 
-from msgspec import structs
-
 from fault_plan import (
     DOORS,
     KINDS,
@@ -16,6 +14,7 @@ from fault_plan import (
     soak_scene,
 )
 from fault_wire import MARK
+from msgspec import structs
 
 HUNDRED = [scene_of(seed) for seed in range(300, 400)]
 

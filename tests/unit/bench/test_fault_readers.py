@@ -3,19 +3,17 @@
 import random
 
 import pytest
-from msgspec import structs
-
-from dragoman._json import dumps_document
 from fault_oracle import Circumstances, broken_promises
 from fault_plan import UPSTREAMS, Exchange, answer_bytes, frames_of, random_answer, sent_of
 from fault_readers import StreamReader, read_body, read_error
+from msgspec import structs
+
+from dragoman._json import dumps_document
 from vendor_wire import Answer, Said, Tool
 
 
 def exchange(upstream: str, answer: Answer, *, is_stream: bool) -> Exchange:
-    return Exchange(
-        name="s1n1", door="chat", upstream=upstream, answer=answer, is_stream=is_stream
-    )
+    return Exchange(name="s1n1", door="chat", upstream=upstream, answer=answer, is_stream=is_stream)
 
 
 def structured_answers() -> list[Answer]:
@@ -65,7 +63,9 @@ def test_end_without_a_finish_and_frames_after_the_end_are_malformed() -> None:
     reader.feed(b'event: message_stop\ndata: {"type": "message_stop"}\n\n')
     assert reader.cut("closed", "").end == "malformed"
     reader = StreamReader("responses")
-    reader.feed(b'data: {"type": "error", "message": "x"}\n\ndata: {"type": "response.created"}\n\n')
+    reader.feed(
+        b'data: {"type": "error", "message": "x"}\n\ndata: {"type": "response.created"}\n\n'
+    )
     assert reader.cut("closed", "").end == "malformed"
 
 

@@ -333,7 +333,9 @@ class OutputCalls:
         if call.had_whole and said.input != placeholder and _is_other(call.open.text(), said.input):
             # Two events have the whole input, and nobody can say which of them is right.
             status = "incomplete"
-            self._parts.fault = f"expected one input of the call of {said.name!r}, got another in its item"
+            self._parts.fault = (
+                f"expected one input of the call of {said.name!r}, got another in its item"
+            )
         self._complete_input(call, said.input)
         if not call.had_done and call.wire is not None:
             call.rest = input_key(call.open.text()[streamed:])
