@@ -289,7 +289,7 @@ def _garbage(dice: random.Random) -> bytes:
 def _cut_exchanges(seed: int, dice: random.Random) -> list[Exchange]:
     """This scene's share of all cuts: after every frame, in every manner, for every pair of door and upstream."""
     sizes = {each: len(frames_of(each, _sample("x", random.Random(0)))) for each in UPSTREAMS}
-    cuts = [
+    cuts: list[tuple[Door, str, WireFault, int]] = [
         (door, upstream, manner, frame)
         for door in DOORS
         for upstream in UPSTREAMS
