@@ -7,8 +7,8 @@ Every `SAMPLE_SECONDS` the load pauses until every exchange has ended, and each 
 after the warm-up runs a straight line; its slope is given per hour, with a band of about 95 % confidence, and judged:
 
     flat     even the upper end of the band is within the limit
-    grows    even the lower end of the band is beyond it: the exit code is 1
-    unclear  the band is too wide: run longer
+    grows    even the lower end of the band is beyond it, and the rise is more than chance: the exit code is 1
+    unclear  neither: run longer
 """
 
 import argparse
@@ -40,11 +40,20 @@ REST_SECONDS = 1.0
 """From the end of the last exchange to the measurement: the gateways close what they have to close."""
 
 WARM_UP = 0.25
-"""The share of the time in which nothing is judged: caches fill, the allocator takes what it will use."""
+"""The share of the time in which nothing is judged: the allocator takes what it will use."""
+
+WARM_UP_EXCHANGES = 4000
+"""As many are not judged either. Each exchange has a model name of its own, and the gateways remember up to a thousand of them."""
+
+LIMIT = 20.0
+"""Seconds that the gateways wait for clients and upstreams: on a busy machine the clients of the soak may be slow themselves."""
 
 LIMITS = {"memory": 4.0, "handles": 4.0, "tasks": 2.0}
 """Per hour, of one gateway. Memory in MiB: at this pace a gateway of 100 MiB takes a day to double. Handles and tasks: less
 than one in ten thousand requests may leave something behind."""
+
+SMALLEST_RISE = 8.0
+"""In all, of what is measured: a smaller one is chance. The connections that are kept for upstreams alone vary by as much."""
 
 _UNITS = {"memory": "MiB", "handles": "handles", "tasks": "tasks"}
 _TASKS = re.compile(rb"^dragoman_tasks ([0-9.]+)$", re.MULTILINE)
@@ -53,25 +62,27 @@ Verdict = Literal["flat", "grows", "unclear"]
 
 
 class Sample(Struct, frozen=True):
-    """One gateway at rest, so many seconds after the start."""
+    """One gateway at rest, so many seconds and exchanges after the start."""
 
     at: float
+    exchanges: int
     memory: float
     handles: int
     tasks: int
 
 
 class Slope(Struct, frozen=True):
-    """Of a straight line through samples: per hour, and half the width of its band."""
+    """Of a straight line through samples: per hour, half the width of its band, and the hours that it covers."""
 
     per_hour: float
     band: float
+    hours: float
 
 
 def slope_of(points: Sequence[tuple[float, float]]) -> Slope:
     """Return the slope of the values over the seconds, by least squares; the band is two standard errors wide on each side."""
     if len(points) < 3:
-        return Slope(0.0, math.inf)
+        return Slope(0.0, math.inf, 0.0)
     times = [at / 3600 for at, _ in points]
     values = [value for _, value in points]
     line = statistics.linear_regression(times, values)
@@ -81,14 +92,15 @@ def slope_of(points: Sequence[tuple[float, float]]) -> Slope:
     ]
     variance = sum(error**2 for error in errors) / (len(points) - 2)
     spread = sum((at - middle) ** 2 for at in times)
-    return Slope(line.slope, 2 * math.sqrt(variance / spread))
+    return Slope(line.slope, 2 * math.sqrt(variance / spread), times[-1] - times[0])
 
 
 def verdict(slope: Slope, limit: float) -> Verdict:
     """Judge a slope; see the module's description."""
     if slope.per_hour + slope.band <= limit:
         return "flat"
-    return "grows" if slope.per_hour - slope.band > limit else "unclear"
+    is_sure = slope.per_hour - slope.band > limit and slope.per_hour * slope.hours > SMALLEST_RISE
+    return "grows" if is_sure else "unclear"
 
 
 class _Soak(Struct):
@@ -111,14 +123,14 @@ class _Soak(Struct):
         self.broken += [f"seed {result.seed}: {problem}" for problem in result.problems]
 
 
-async def _measure(site: Site, number: int, began: float) -> Sample:
+async def _measure(site: Site, number: int, began: float, exchanges: int) -> Sample:
     served = site.gateways[number]
     status, page = await fetch(served.port, "/metrics")
     found = _TASKS.search(page)
     assert status == 200, page[:200]
     assert found is not None, "expected dragoman_tasks in /metrics"
     memory, handles = _process(served.pid)
-    return Sample(time.monotonic() - began, memory, handles, int(float(found[1])))
+    return Sample(time.monotonic() - began, exchanges, memory, handles, int(float(found[1])))
 
 
 def _process(pid: int) -> tuple[float, int]:
@@ -171,7 +183,7 @@ class _Load:
 
 
 async def _run(folder: Path, seconds: float, first: int, soak: _Soak) -> None:
-    async with running_site(folder, None) as site:
+    async with running_site(folder, None, LIMIT) as site:
         soak.samples = [[] for _ in site.gateways]
         load = _Load(site, soak, first)
         began = time.monotonic()
@@ -183,7 +195,7 @@ async def _run(folder: Path, seconds: float, first: int, soak: _Soak) -> None:
                 await asyncio.sleep(min(SAMPLE_SECONDS, seconds))
                 await load.rest()
                 for number, samples in enumerate(soak.samples):
-                    samples.append(await _measure(site, number, began))
+                    samples.append(await _measure(site, number, began, soak.exchanges))
                 _progress(soak, began)
             load.is_over = True
             load.is_open.set()
@@ -215,7 +227,11 @@ def print_report(soak: _Soak, seconds: float) -> int:
     print("|---|---|--:|--:|--:|--:|--:|--:|---|")
     verdicts: list[Verdict] = []
     for number, samples in enumerate(soak.samples):
-        judged = [sample for sample in samples if sample.at >= seconds * WARM_UP]
+        judged = [
+            sample
+            for sample in samples
+            if sample.at >= seconds * WARM_UP and sample.exchanges >= WARM_UP_EXCHANGES
+        ]
         for what, limit in LIMITS.items():
             points = [(sample.at, float(getattr(sample, what))) for sample in judged]
             slope = slope_of(points)

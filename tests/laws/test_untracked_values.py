@@ -50,11 +50,11 @@ def leaves(hint: object) -> Iterator[object]:
 
 
 def is_data(leaf: object) -> bool:
-    if leaf in PLAIN or leaf in CONTAINERS:
-        return True
-    if isinstance(leaf, type) and issubclass(leaf, msgspec.Struct):
+    if not isinstance(leaf, type):
+        return False
+    if issubclass(leaf, msgspec.Struct):
         return not leaf.__struct_config__.gc
-    return isinstance(leaf, type) and issubclass(leaf, (enum.Enum, *PLAIN[:4]))
+    return issubclass(leaf, (enum.Enum, *PLAIN, *CONTAINERS))
 
 
 STRUCTS = sorted(set(untracked()), key=lambda each: f"{each.__module__}.{each.__qualname__}")

@@ -25,8 +25,16 @@ def test_leak_of_one_handle_a_minute_grows() -> None:
 
 
 def test_verdict_needs_a_band_that_is_narrow_enough() -> None:
-    assert verdict(Slope(1.0, 2.0), 4.0) == "flat"
-    assert verdict(Slope(-50.0, 2.0), 4.0) == "flat"
-    assert verdict(Slope(3.0, 2.0), 4.0) == "unclear"
-    assert verdict(Slope(7.0, 2.0), 4.0) == "grows"
+    assert verdict(Slope(1.0, 2.0, 1.0), 4.0) == "flat"
+    assert verdict(Slope(-50.0, 2.0, 1.0), 4.0) == "flat"
+    assert verdict(Slope(3.0, 2.0, 1.0), 4.0) == "unclear"
+    assert verdict(Slope(7.0, 2.0, 2.0), 4.0) == "grows"
+
+
+def test_rise_that_may_be_chance_is_unclear() -> None:
+    assert verdict(Slope(40.0, 20.0, 0.1), 4.0) == "unclear"
+    assert verdict(Slope(40.0, 20.0, 0.5), 4.0) == "grows"
+
+
+def test_two_samples_say_nothing() -> None:
     assert verdict(slope_of([(0.0, 1.0), (1.0, 1.0)]), 4.0) == "unclear"
