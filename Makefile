@@ -4,7 +4,7 @@
 SHELL := bash
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help serve run venv test test-clients test-page conformance check coverage fuzz laws bench bench-core bench-peers bench-store bench-stored crash house docs release image examples lock clean
+.PHONY: help serve run venv test test-clients test-page conformance check coverage fuzz laws bench bench-core bench-peers bench-store bench-stored crash faults soak house docs release image examples lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,6 +65,14 @@ bench-stored: ## what storing adds to the CPU time of a streamed response
 crash: ## kill and stop gateways on one SQLite file under load (ROUNDS=200); nothing they acknowledged is lost
 	@scripts/venv
 	@.venv/bin/python bench/crash.py $(if $(ROUNDS),--rounds $(ROUNDS))
+
+faults: ## break links, stores and processes in thousands of exchanges (ROUNDS=100; SEED=1234 plays one scene again); no promise is broken
+	@scripts/venv
+	@.venv/bin/python bench/faults.py $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SEED),--seed $(SEED))
+
+soak: ## mixed load for a long time (MINUTES=60); memory, file handles and tasks stay flat
+	@scripts/venv
+	@.venv/bin/python bench/soak.py $(if $(MINUTES),--minutes $(MINUTES))
 
 house: ## how large the code is, and how much of it hides: lines, files, modules with one importer
 	@scripts/house

@@ -1,10 +1,12 @@
-"""Finds objects in reference cycles, which only the garbage collector frees."""
+"""Finds objects that outlive their use: those in reference cycles, which only the garbage collector frees, and those that nothing frees."""
 
 import gc
 from collections import Counter
 from collections.abc import Callable
 
-__all__ = ("left_by",)
+__all__ = ("kept_by", "left_by")
+
+RUNS = 5
 
 
 def left_by(work: Callable[[], object]) -> Counter[str]:
@@ -17,9 +19,31 @@ def left_by(work: Callable[[], object]) -> Counter[str]:
         work()
         gc.collect()
         found: list[object] = gc.garbage
-        return Counter(f"{type(each).__module__}.{type(each).__qualname__}" for each in found)
+        return _kinds(found)
     finally:
         gc.set_debug(0)
         gc.garbage.clear()
         gc.unfreeze()
         gc.enable()
+
+
+def kept_by(work: Callable[[], object]) -> Counter[str]:
+    """The kinds of objects of which every run of work leaves at least one that even the garbage collector does not free.
+
+    It frees no cycle through an object that it does not track (`gc=False`).
+    """
+    work()
+    gc.collect()
+    gc.freeze()
+    try:
+        for _ in range(RUNS):
+            work()
+        gc.collect()
+        kept = _kinds(gc.get_objects())
+    finally:
+        gc.unfreeze()
+    return Counter({kind: count for kind, count in kept.items() if count >= RUNS})
+
+
+def _kinds(found: list[object]) -> Counter[str]:
+    return Counter(f"{type(each).__module__}.{type(each).__qualname__}" for each in found)

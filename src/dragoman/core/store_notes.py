@@ -33,8 +33,8 @@ _KEPT: frozenset[type[Event]] = frozenset(
 
 
 @final
-class AnswerEnd(Struct, frozen=True, kw_only=True, gc=False):
-    """How an answer ended.
+class AnswerEnd(Struct, frozen=True, kw_only=True):
+    """How an answer ended. The garbage collector must see it: `fail` leads to the encoder, and from there to these notes.
 
     body: the whole answer as a body, which a later GET returns. open_calls: the ids of the calls that wait for results of
     the client. items: the ids of the answer's items. frames: the frames that end a stream. fail: encodes a failure to send

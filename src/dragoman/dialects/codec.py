@@ -128,7 +128,7 @@ class Target(Struct, frozen=True, kw_only=True, cache_hash=True):
     cached_tools: bool = True
 
 
-class EncodedRequest(Struct, frozen=True, gc=False):
+class EncodedRequest(Struct, frozen=True):
     """A request in a target's dialect, and what is needed to read the answer back in the client's terms.
 
     stop: the stop sequences that the dialect has no field for; `stop_sequences.StopStage` cuts the answer at them.

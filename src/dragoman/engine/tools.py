@@ -24,7 +24,7 @@ class Offer(Struct, frozen=True, gc=False, kw_only=True):
     timeout: float | None = None
 
 
-class Invocation(Struct, frozen=True, gc=False):
+class Invocation(Struct, frozen=True):
     """One call to run. `report` sends a text on progress to the observer; call it on the event loop only."""
 
     call: Call

@@ -68,7 +68,7 @@ class ClientRequest(Struct, frozen=True, gc=False):
         return len(self.body) or weigh_request(self.request)
 
 
-class PlannedRequest(Struct, frozen=True, gc=False):
+class PlannedRequest(Struct, frozen=True):
     """The request for the upstream, and the names under which the upstream knows the tools, in the request or in the prompt.
 
     structured: names of tools whose calls are never searched for in text.

@@ -29,7 +29,7 @@ _NO_LIMITS = ModelLimits()
 _CALL_KINDS: Mapping[str, CallKind] = {kind: kind for kind in get_args(CallKind)}
 
 
-class AttemptTarget(Struct, frozen=True, gc=False):
+class AttemptTarget(Struct, frozen=True):
     """One upstream as clients of a dialect reach it: everything about an attempt that does not depend on the request.
 
     upstream: its name in the configuration. peer: the server of it that is asked, as `config.settings.peers_of` names it;

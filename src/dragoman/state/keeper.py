@@ -442,6 +442,9 @@ class Keeper:
         """End the exchange. A response that was begun but did not end is cancelled, or deleted if nothing was sent."""
         self._managed.running.discard(self)
         self._wake()
+        self._end = self._notes.end = (
+            None  # a cycle: it refers to the encoder, and the encoder to the notes
+        )
         if self._held is not None and self._held.is_held:
             self._managed.spawn(self._held.let_go())
         if not self._is_over and (self.is_begun or self._beginning is not None):

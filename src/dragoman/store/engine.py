@@ -26,7 +26,7 @@ STEP = 1 / 64
 avoids nearly all of those writes; ancestors live up to that share longer."""
 
 
-class Row(Struct, kw_only=False):
+class Row(Struct, gc=False):
     """One row. `lease`: until when it counts as running without a renewal. `claimed_until`: None for a settled claim."""
 
     id: str

@@ -322,7 +322,7 @@ def sentinels_for(formats: str | Iterable[str], model: str | None) -> tuple[Text
     return _sentinels(PATTERNS.changes, names, model)
 
 
-class ChosenPatterns(Struct, frozen=True, gc=False):
+class ChosenPatterns(Struct, frozen=True):
     """The patterns for the answers of one model. All its requests use the same."""
 
     patterns: tuple[TextPattern, ...]

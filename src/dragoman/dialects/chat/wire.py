@@ -508,7 +508,7 @@ class WrittenChoice(Struct, gc=False):
     finish_reason: str
 
 
-class WrittenBody(Struct, gc=False, omit_defaults=True):
+class WrittenBody(Struct, omit_defaults=True):
     id: str
     object: str
     created: int

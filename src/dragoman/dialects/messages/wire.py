@@ -412,7 +412,7 @@ class WrittenCall(Struct, gc=False, tag_field="type", tag="tool_use"):
     caller: Raw = DIRECT
 
 
-class WrittenBody(Struct, gc=False):
+class WrittenBody(Struct):
     id: str
     type: str
     role: str

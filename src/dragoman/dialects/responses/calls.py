@@ -160,6 +160,7 @@ class OutputCalls:
         if is_other or (self.has_gap and len(item.calls) > 1):
             call.lacks_events = True  # this may be the input of another call
         call.closed = call.had_done = True
+        call.had_whole = bool(text)
         item.active = None
         if call.open.is_announced and (item.type == "message" or call.finished is not None):
             self.end(call, "completed", call.finished)
@@ -329,6 +330,12 @@ class OutputCalls:
         if status == "completed" and self._waits(call, said, placeholder):
             return
         streamed = len(call.open.text()) if call.open.has_input else 0
+        if call.had_whole and said.input != placeholder and _is_other(call.open.text(), said.input):
+            # Two events have the whole input, and nobody can say which of them is right.
+            status = "incomplete"
+            self._parts.fault = (
+                f"expected one input of the call of {said.name!r}, got another in its item"
+            )
         self._complete_input(call, said.input)
         if not call.had_done and call.wire is not None:
             call.rest = input_key(call.open.text()[streamed:])

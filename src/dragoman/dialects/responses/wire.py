@@ -826,7 +826,7 @@ class WrittenCall(Struct, gc=False):
     status: str
 
 
-class WrittenBody(Struct, gc=False):
+class WrittenBody(Struct):
     """The first fields of a response; the others repeat the request."""
 
     id: str

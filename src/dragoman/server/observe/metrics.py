@@ -7,6 +7,7 @@ that took them, and a label with too many values becomes `other`.
 With several workers, each writes its numbers to files, and any of them renders the sum of all: see `shared_metrics` below.
 """
 
+import asyncio
 import os
 import re
 import time
@@ -209,6 +210,8 @@ class Telemetry:
         self.is_shared = is_shared()
         if not self.is_shared:
             ProcessCollector(registry=self._registry)
+            tasks = "Tasks of the event loop"
+            Gauge("dragoman_tasks", tasks, registry=self._registry).set_function(_count_tasks)
         self._meters = _Meters(self._registry)
         self._keys = _KeyMeters(self._registry)
         self._meters.build.labels(version("dragoman")).set(1)
@@ -427,6 +430,14 @@ class Telemetry:
                 return _OTHER
             seen.add(value)
         return value
+
+
+def _count_tasks() -> int:
+    """Only when the page is rendered: it takes time that grows with their number."""
+    try:
+        return len(asyncio.all_tasks())
+    except RuntimeError:  # rendered outside an event loop
+        return 0
 
 
 class _WithoutCreated:

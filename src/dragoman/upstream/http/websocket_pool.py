@@ -83,7 +83,7 @@ _NOT_OF_OWNER = frozenset(
 ByHttp = Callable[[], Awaitable[UpstreamReply]]
 
 
-class _Asked(Struct, frozen=True, gc=False):
+class _Asked(Struct, frozen=True):
     """One request: read, the headers of its POST, whose it is, and the size of its body."""
 
     request: SocketRequest

@@ -587,6 +587,20 @@ def test_end_that_contradicts_a_call_fails_the_answer() -> None:
     assert isinstance(events[-1], Completed)
 
 
+def test_item_that_contradicts_the_done_event_of_its_input_fails_the_answer() -> None:
+    """Two events have the whole input, and one of them is wrong: nobody can say which."""
+    other = {**READ, "arguments": '{"path":"/srv/main.py"}'}
+    events, problems = read([*STREAM, args_done(READ["arguments"]), done(other), completed([READ])])
+    assert [status for _, status in statuses(events)] == ["incomplete"]
+    assert isinstance(events[-1], Failed)
+    assert "input_disagrees" in problems
+    spaced = {**READ, "arguments": READ["arguments"].replace(":", ": ")}
+    events, _ = read([*STREAM, args_done(READ["arguments"]), done(spaced), completed([READ])])
+    assert isinstance(events[-1], Completed)
+    events, _ = read([*STREAM, args_done(""), done(other), completed([other])])
+    assert isinstance(events[-1], Completed)
+
+
 def test_item_of_an_unknown_type_that_takes_input_is_a_call() -> None:
     odd = {**READ, "type": "function_call_of_tomorrow"}
     events, _ = read([created(), added({**odd, "arguments": ""}), *STREAM[2:], done(odd)])

@@ -1,5 +1,6 @@
 """Metrics: what is counted, that labels stay few, and that workers are summed."""
 
+import asyncio
 import os
 import re
 import subprocess
@@ -208,6 +209,23 @@ def test_request_that_was_refused_before_anything_was_known_is_counted() -> None
         "door=chat,status=401,stream=false,upstream=": 1,
     }
     assert samples(counted, "tokens_total") == {}
+
+
+def test_tasks_of_the_event_loop_are_counted_when_the_page_is_rendered() -> None:
+    counted = Telemetry(Settings())
+
+    async def render_beside(others: int) -> dict[str, float]:
+        gate = asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            for _ in range(others):
+                group.create_task(gate.wait())
+            found = samples(counted, "tasks")
+            gate.set()
+        return found
+
+    assert asyncio.run(render_beside(0)) == {"": 1}
+    assert asyncio.run(render_beside(3)) == {"": 4}
+    assert samples(counted, "tasks") == {"": 0}
 
 
 def test_two_applications_in_one_process_count_apart() -> None:
