@@ -9,8 +9,8 @@ from msgspec import structs
 from dragoman.config.check import check_surroundings, complete, is_loopback, warnings_of
 from dragoman.config.settings import (
     ModelLimits,
-    PeerSettings,
     OtelSettings,
+    PeerSettings,
     RetrySettings,
     Route,
     ServerSettings,
