@@ -116,9 +116,7 @@ class _Meters:
         last = "From a request's head to the last byte of its answer"
         self.duration = histogram("duration", last, DURATION_BUCKETS, *labels)
         self.open = gauge("open_streams", "Requests being served", "livesum")
-        cooling = (
-            "1 from the cooldown of a peer until it answers; with several workers, in how many"
-        )
+        cooling = "Workers in which a peer cools down, or has not answered since"
         self.cooling = gauge("upstream_cooling", cooling, "livesum", "upstream", "peer")
         self.build = gauge("build_info", "1, labelled with the version", "max", "version")
         # The limits that upstreams report. With several workers, the latest report is right.
