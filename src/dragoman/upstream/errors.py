@@ -58,7 +58,7 @@ def all_taken(name: str, count: int, seconds: float) -> UpstreamError:
 
 
 def unreachable(name: str, cause: str | Exception) -> UpstreamError:
-    return _caused(f"upstream {name!r} {UNREACHABLE}", cause)
+    return _caused(f"upstream {name!r} cannot be reached", cause)
 
 
 def proxy_unreachable(name: str, proxy: str, cause: Exception) -> UpstreamError:
@@ -157,8 +157,11 @@ def not_there(name: str, info: ErrorInfo, address: str, model: str) -> ErrorInfo
     is_named = info.code is not None and info.code not in _VAGUE_CODES and not info.code.isdecimal()
     is_named = is_named or bool(model and model in info.message)
     said = info.message.rstrip(". ") or "nothing more"
-    message = f"upstream {name!r} answered {info.status} at {clean(address, _MAX_LOCATION)}: {said}"
-    return reworded(info, message if is_named else message + ADDRESS_HINT)
+    place = clean(address, _MAX_LOCATION)
+    message = (
+        f"upstream {name!r} answered {info.status} at {place}: {said}; check base_url and kind"
+    )
+    return reworded(info, message.removesuffix(ADDRESS_HINT) if is_named else message)
 
 
 def reason_of(error: Exception) -> str:
