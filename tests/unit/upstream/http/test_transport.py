@@ -586,7 +586,7 @@ def test_an_answer_without_a_body_leaves_the_connection(run: Run) -> None:
         assert await body_of(upstream) == b"{}"
 
     # Neither a length nor chunks: the status alone says that nothing follows.
-    bare = ScriptedReply(framing="raw", chunks=[b"HTTP/1.1 204 No Content\r\n\r\n", Pause(5)])
+    bare = ScriptedReply(framing="raw", chunks=[b"HTTP/1.1 204 No Content\r\n\r\n", Pause(0.5)])
     server = run([bare, json_reply({})], scene)
     assert server.requests[0].connection == 0
 
