@@ -115,10 +115,7 @@ class _Meters:
         last = "From a request's head to the last byte of its answer"
         self.duration = histogram("duration", last, DURATION_BUCKETS, *labels)
         self.open = gauge("open_streams", "Requests being served", "livesum")
-        cooling = (
-            "1 from the cooldown of a peer until it answers; with several workers, in how many"
-        )
-        self.cooling = gauge("upstream_cooling", cooling, "livesum", "upstream", "peer")
+        self.cooling = gauge("upstream_cooling", "Peers that rest", "livesum", "upstream", "peer")
         self.build = gauge("build_info", "1, labelled with the version", "max", "version")
         # The limits that upstreams report. With several workers, the latest report is right.
         used = "How much of a limit is used, of 1"
@@ -127,8 +124,7 @@ class _Meters:
         self.limit_resets = gauge(
             "limit_reset_timestamp_seconds", resets, "mostrecent", "upstream", "window"
         )
-        reported = "The credits that an upstream reports"
-        self.credits = gauge("limit_credits", reported, "mostrecent", "upstream")
+        self.credits = gauge("limit_credits", "Reported credits", "mostrecent", "upstream")
         asked = "Operations on the store, by what became of them"
         self.store = histogram("store", asked, STORE_BUCKETS, "operation", "outcome")
         self.swept = counter("store_swept", "Stored responses removed by age or size")
