@@ -126,8 +126,7 @@ class _Meters:
         self.limit_resets = gauge(
             "limit_reset_timestamp_seconds", resets, "mostrecent", "upstream", "window"
         )
-        reported = "The credits that an upstream reports"
-        self.credits = gauge("limit_credits", reported, "mostrecent", "upstream")
+        self.credits = gauge("limit_credits", "Reported credits", "mostrecent", "upstream")
         asked = "Operations on the store, by what became of them"
         self.store = histogram("store", asked, STORE_BUCKETS, "operation", "outcome")
         self.swept = counter("store_swept", "Stored responses removed by age or size")
