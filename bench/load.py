@@ -228,7 +228,9 @@ class _SocketClient(_Client):
             at = start + size
             if first == _TEXT and self._is_active:
                 self._read_event(kept[start:at])
-            elif first == _PING:  # always of less than 126 bytes; one that goes unanswered ends the connection
+            elif (
+                first == _PING
+            ):  # always of less than 126 bytes; one that goes unanswered ends the connection
                 self._transport.write(struct.pack("!BB4x", _PONG, 0x80 | size) + kept[start:at])
         self._kept = kept[at:]
 

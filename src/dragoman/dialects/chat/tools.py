@@ -58,7 +58,8 @@ _MARK = Extra("chat", {LEGACY_TOOLS: Raw(b"true")})
 
 def is_legacy(tool: Tool) -> bool:
     """Whether the client offered a tool in `functions`, the older form of `tools`, and expects that form of answer."""
-    return tool.extra is not None and LEGACY_TOOLS in own_fields("chat", tool.extra)
+    extra = tool.extra
+    return extra is not None and LEGACY_TOOLS in extra.fields and extra.dialect == "chat"
 
 
 def read_tools(fields: Fields, _key: str) -> tuple[Tool, ...]:

@@ -111,9 +111,12 @@ def read_typed(data: bytes) -> Outcome | None:
                 )
             )
         else:
-            if not item.id.startswith(_MESSAGE) or not all(text.text for text in item.content):
+            if not item.id.startswith(_MESSAGE):
                 return None
-            parts.extend(Text(text=text.text, item_id=item.id) for text in item.content)
+            for text in item.content:
+                if not text.text:
+                    return None
+                parts.append(Text(text=text.text, item_id=item.id))
     is_unique = len(ids) == len(response.output) and len(call_ids) == calls
     if not is_unique or not (data.isascii() or is_utf8(data)):
         return None
