@@ -33,11 +33,14 @@ STREAMS = (100, 250, 500, 1000, 2000, 4000)
 EVENTS = 4000
 """Events a second of all streams in the first series: about a sixth of what the process can do, in each case."""
 
+SOCKET_STREAMS = (100, 1000, 4000)
+"""Of WebSockets, which differ in their memory; their CPU time is measured by `make bench`."""
+
 RATES = (1, 2, 4, 8, 16, 32)
 RATED_STREAMS = 1000
 
-_HELD_SECONDS = 8.0
-_PROBES = 100
+_HELD_SECONDS = 5.0
+_PROBES = 50
 _LASTING = 90
 """Seconds that a stream has text for: opening 4,000 of them takes up to half a minute on a busy machine."""
 
@@ -152,47 +155,75 @@ def median_point(points: Sequence[Point]) -> Point:
     )
 
 
-def measure(home: Path, pairs: Iterable[Pair], rounds: int) -> tuple[Series, ...]:
-    """All points of all pairs in turn, round by round, so that a busy machine disturbs them alike."""
-    mock = Contestant(label="mock", door="chat", service=targets.start_mock(home))
-    wanted = [
-        (pair, streams, rate)
-        for pair in pairs
-        for streams, rate in (
-            *((streams, EVENTS / streams) for streams in STREAMS),
-            # The WebSocket differs in its memory; its CPU time is measured by `make bench`.
-            *((RATED_STREAMS, rate) for rate in RATES if pair.door != SOCKET),
-        )
+Place = tuple[Pair, int, float]
+"""A pair of dialects, the number of streams and the rate of each."""
+
+
+def places_of(pair: Pair) -> tuple[list[Place], list[Place]]:
+    """The points of the two series."""
+    is_socket = pair.door == SOCKET
+    by_streams = [
+        (pair, streams, EVENTS / streams) for streams in (SOCKET_STREAMS if is_socket else STREAMS)
     ]
-    found: dict[tuple[Pair, int, float], list[Point]] = {each: [] for each in wanted}
-    try:
-        for turn in range(rounds):
-            for pair, streams, rate in wanted:
-                direct = structs.replace(mock, door=pair.upstream)
-                point = measure_point(home, direct, pair, streams, rate)
-                found[pair, streams, rate].append(point)
-                print(
-                    f"curve: round {turn + 1} of {rounds}, {pair}: {streams} streams of {rate:g}/s:"
-                    f" {point.cpu_us:.1f} µs an event, {point.stream_kib:.1f} KiB a stream,"
-                    f" {point.busy:.0%} busy, p50 {point.latency_ms - point.direct_ms:.2f} ms,"
-                    f" p99 {point.latency_p99_ms - point.direct_p99_ms:.2f} ms",
-                    file=sys.stderr,
-                    flush=True,
-                )
-    finally:
-        mock.service.stop()
-    medians = {each: median_point(points) for each, points in found.items()}
-    return tuple(
-        Series(
-            door=pair.door,
-            upstream=pair.upstream,
-            by_streams=tuple(medians[pair, streams, EVENTS / streams] for streams in STREAMS),
-            by_rate=tuple(medians[pair, RATED_STREAMS, rate] for rate in RATES)
-            if pair.door != SOCKET
-            else (),
+    return by_streams, [] if is_socket else [(pair, RATED_STREAMS, rate) for rate in RATES]
+
+
+def measure_round(home: Path, mock: Contestant, pairs: Sequence[Pair]) -> dict[Place, Point]:
+    """All points of all pairs in turn, so that a busy machine disturbs them alike."""
+    found: dict[Place, Point] = {}
+    for place in (each for pair in pairs for series in places_of(pair) for each in series):
+        pair, streams, rate = place
+        direct = structs.replace(mock, door=pair.upstream)
+        found[place] = point = measure_point(home, direct, pair, streams, rate)
+        print(
+            f"curve: {pair}: {streams} streams of {rate:g}/s: {point.cpu_us:.1f} µs an event,"
+            f" {point.stream_kib:.1f} KiB a stream, {point.busy:.0%} busy,"
+            f" p50 {point.latency_ms - point.direct_ms:.2f} ms,"
+            f" p99 {point.latency_p99_ms - point.direct_p99_ms:.2f} ms",
+            file=sys.stderr,
+            flush=True,
         )
-        for pair in pairs
+    return found
+
+
+def curve_of(pairs: Sequence[Pair], rounds: Sequence[dict[Place, Point]]) -> Curve:
+    """The medians of the rounds."""
+
+    def medians(places: Iterable[Place]) -> tuple[Point, ...]:
+        return tuple(median_point([each[place] for each in rounds]) for place in places)
+
+    return Curve(
+        python=".".join(map(str, sys.version_info[:3])),
+        processors=os.cpu_count() or 1,
+        rounds=len(rounds),
+        load_average=round(os.getloadavg()[2], 1),
+        series=tuple(
+            Series(
+                door=pair.door,
+                upstream=pair.upstream,
+                by_streams=medians(by_streams),
+                by_rate=medians(by_rate),
+            )
+            for pair in pairs
+            for by_streams, by_rate in (places_of(pair),)
+        ),
     )
+
+
+def measure(pairs: Sequence[Pair], rounds: int, place: Path) -> None:
+    """Writes the figures after every round, so that a run that is stopped leaves those of whole rounds."""
+    found: list[dict[Place, Point]] = []
+    with tempfile.TemporaryDirectory(prefix="dragoman-curve-") as name:
+        home = Path(name)
+        mock = Contestant(label="mock", door="chat", service=targets.start_mock(home))
+        try:
+            for turn in range(rounds):
+                found.append(measure_round(home, mock, pairs))
+                curve = msgspec.json.format(msgspec.json.encode(curve_of(pairs, found)))
+                place.write_bytes(curve + b"\n")
+                print(f"curve: round {turn + 1} of {rounds}", file=sys.stderr, flush=True)
+        finally:
+            mock.service.stop()
 
 
 def main() -> int:
@@ -204,20 +235,11 @@ def main() -> int:
     pairs = [targets.pair_of(text) for text in given.pairs.split(",")]
     raise_file_limit()
     pin(os.getpid(), is_target=False)
-    with tempfile.TemporaryDirectory(prefix="dragoman-curve-") as home:
-        try:
-            series = measure(Path(home), pairs, given.rounds)
-        except RuntimeError as error:
-            print(f"curve: {error}", file=sys.stderr)
-            return 2
-    curve = Curve(
-        python=".".join(map(str, sys.version_info[:3])),
-        processors=os.cpu_count() or 1,
-        rounds=given.rounds,
-        load_average=round(os.getloadavg()[2], 1),
-        series=series,
-    )
-    given.place.write_bytes(msgspec.json.format(msgspec.json.encode(curve)) + b"\n")
+    try:
+        measure(pairs, given.rounds, given.place)
+    except RuntimeError as error:
+        print(f"curve: {error}", file=sys.stderr)
+        return 2
     return 0
 
 

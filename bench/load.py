@@ -93,6 +93,7 @@ class _Client(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+        self._run.transports.append(self._transport)
         self._next()
 
     def _next(self) -> None:
@@ -194,6 +195,7 @@ class _SocketClient(_Client):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+        self._run.transports.append(self._transport)
         self._transport.write(self._run.handshake)
 
     def data_received(self, data: bytes) -> None:
@@ -272,6 +274,7 @@ class _Run:
         self.is_kept = is_kept
         self.kept = b""
         self.todo = load.requests
+        self.transports: list[asyncio.Transport] = []
         self.open = self.events = self.failed = 0
         self.first_byte: list[float] = []
         self.total: list[float] = []
@@ -301,6 +304,13 @@ class _Run:
         self._begun += 1
         if self._begun == self._wanted and not self._all_began.done():
             self._all_began.set_result(None)
+
+    async def abort(self) -> None:
+        """Close what is open: the loop cannot be closed while streams run."""
+        self.todo = 0
+        for transport in self.transports:
+            transport.abort()
+        await self.wait(self._load.timeout)
 
     def forget(self) -> None:
         """What was counted so far belongs to the opening of the streams."""
@@ -396,12 +406,13 @@ async def _run(load: Load, pid: int | None) -> Figures:
         grown = figures.pss_held_mib - figures.pss_before_mib
         figures.kib_per_stream = grown * 1024 / max(run.open, 1)
     asked = await _probe(load) if load.probes else run
-    run.todo = 0
     figures.failed += asked.failed if load.probes else 0
     figures.first_fault = figures.first_fault or asked.first_fault
     figures.first_byte_ms = _median(asked.first_byte) * 1e3
     figures.first_byte_p99_ms = _p99(asked.first_byte) * 1e3
     figures.total_ms = _median(asked.total) * 1e3
+    if load.hold:
+        await run.abort()
     return figures
 
 

@@ -128,7 +128,7 @@ def _names(
     tools: tuple[Tool, ...], parts: Sequence[Part], target: Target, default: Target
 ) -> NameMap | None:
     """Return the names of the tools if the target accepts all tools unchanged, else None. Cached for each list of tools."""
-    names = made_of(tools, ("relay", target), lambda: _fitting(tools, (), target, default))
+    names = made_of(tools, ("relay", target), _fitting, tools, (), target, default)
     if names is None or not parts:
         return names
     used = [
