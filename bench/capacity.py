@@ -30,8 +30,8 @@ _RENEWALS_PER_LEASE = 3
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """What one process and one database cost. The first four are of bench/curve.json, the others of `make bench-store` and of a
-    gateway with PostgreSQL under the load of bench/load.py.
+    """What one process and one database cost. The first two are of bench/curve.json; the memory of an idle process and the CPU of a
+    request of `make bench`; the others of `make bench-store`, and of a gateway with PostgreSQL under the load of bench/load.py.
 
     event_us: CPU of the gateway per event. request_us: CPU to open and close a stream, beside its events.
     store_us, database_us: CPU of the gateway and of the database per write. database_bytes: of a stored response, with indexes.
@@ -40,8 +40,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 
     event_us: float
     stream_kib: float
-    idle_mib: float
-    load_average: float
+    idle_mib: float = 40.0
     request_us: float = 200.0
     store_us: float = 165.0
     database_us: float = 330.0
@@ -125,13 +124,11 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def measured_from(curve: Curve) -> Measured:
-    """The figures of the point with the most streams that are as busy as a service would have them."""
+    """The median cost of an event, and the memory of a stream among a thousand and more."""
     points = curve.series[0].by_streams
     return Measured(
         event_us=_median(point.cpu_us for point in points),
         stream_kib=max(point.stream_kib for point in points if point.streams >= 1000),
-        idle_mib=max(point.idle_mib for point in points),
-        load_average=curve.load_average,
     )
 
 
@@ -235,7 +232,9 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _milliseconds(value: float) -> str:
+def _milliseconds(value: float | None) -> str:
+    if value is None:
+        return "–"
     return f"{max(value, 0.0):.2f}" if value < 10 else f"{value:.0f}"
 
 
@@ -258,8 +257,8 @@ def curve_table(points: Sequence[Point], first: str, label: Callable[[Point], st
             f"{point.cpu_us:.1f}",
             f"{point.busy:.0%}",
             f"{point.stream_kib:.1f}",
-            _milliseconds(point.latency_ms - point.direct_ms),
-            _milliseconds(point.latency_p99_ms - point.direct_p99_ms),
+            _milliseconds(point.added_ms),
+            _milliseconds(point.added_p99_ms),
             _milliseconds(point.first_byte_ms),
             _milliseconds(point.first_byte_p99_ms),
         )
@@ -324,12 +323,12 @@ def written(document: str, tables: dict[str, str]) -> str:
         ValueError: the document has no place for a table.
     """
     for name, text in tables.items():
-        begin, end = f"<!-- {name} -->\n", f"\n<!-- end of {name} -->"
+        begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
         head, is_begun, rest = document.partition(begin)
         _, is_ended, tail = rest.partition(end)
         if not is_begun or not is_ended:
-            raise ValueError(f"expected {begin.strip()} and {end.strip()}; one of them is missing")
-        document = f"{head}{begin}{text}{end}{tail}"
+            raise ValueError(f"expected {begin.strip()} and {end}; one of them is missing")
+        document = f"{head}{begin}{text}\n{end}{tail}"
     return document
 
 

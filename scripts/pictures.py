@@ -224,7 +224,7 @@ def curve_picture() -> str:
             (title, [("", [(at, value * factor) for at, value in values(field)])]),
             (
                 "added latency of an event, ms",
-                [("p50", values("latency_ms", "direct_ms")), ("p99", values("latency_p99_ms", "direct_p99_ms"))],
+                [("p50", values("added_ms")), ("p99", values("added_p99_ms"))],
             ),
         ]  # fmt: skip
         drawn.append(drawn_line([(caption, "strong")], MARGIN, y + 28))

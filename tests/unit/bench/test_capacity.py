@@ -8,7 +8,7 @@ from capacity import Machine, Measured, Service, limits, need
 from curve import Point, median_point, read_curve
 from msgspec import structs
 
-MEASURED = Measured(event_us=40.0, stream_kib=30.0, idle_mib=40.0, load_average=1.0)
+MEASURED = Measured(event_us=40.0, stream_kib=30.0)
 MACHINE = Machine()
 
 
