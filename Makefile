@@ -4,10 +4,10 @@
 SHELL := bash
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help serve run venv test test-clients test-page conformance check coverage fuzz laws bench bench-core bench-peers bench-store bench-stored crash faults soak house docs release image examples lock clean
+.PHONY: help serve run venv test test-clients test-page conformance check coverage fuzz laws bench bench-core bench-curve bench-instructions bench-peers bench-store bench-stored crash faults soak house docs release image examples lock clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 serve: ## run the gateway on 127.0.0.1:8787; no key and no configuration needed (ARGS="--port 9000")
 	@scripts/venv serve
@@ -53,6 +53,16 @@ bench-peers: ## the same with LiteLLM, Portkey and claude-code-router, installed
 bench-core: ## microseconds per event of every pair of dialects, beside a baseline
 	@scripts/venv
 	@.venv/bin/python bench/core.py
+
+bench-curve: ## one gateway process from 100 to 4,000 streams; writes the picture and the tables of docs/scaling.md (ROUNDS=3)
+	@scripts/venv
+	@.venv/bin/python bench/curve.py $(if $(ROUNDS),--rounds $(ROUNDS))
+	@.venv/bin/python scripts/pictures.py
+	@.venv/bin/python bench/capacity.py
+
+bench-instructions: ## processor instructions of a small request here and in another tree (BASE=../other), whatever else runs (valgrind)
+	@scripts/venv
+	@.venv/bin/python bench/instructions.py $(if $(BASE),--base $(BASE))
 
 bench-store: ## what storing costs, by engine (ROWS=1000000)
 	@scripts/venv

@@ -12,7 +12,7 @@ import re
 import statistics
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import cast
 
 import gateway_processes as processes
@@ -31,7 +31,7 @@ _HANDSHAKE = (
     "sec-websocket-version: 13",
     "sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==",
 )
-_TEXT = 0x81  # the first byte of a whole text frame
+_TEXT, _PING, _PONG = 0x81, 0x89, 0x8A  # the first bytes of whole frames
 _STAMPS_OF_DELTAS = 16
 """A read with more stamps holds a closing event, which repeats those of the whole text."""
 
@@ -40,7 +40,11 @@ _OPENING_AT_ONCE = 64
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
-    """Which requests, how many and how many at a time. `hold`: seconds until memory is read, with the streams open."""
+    """Which requests, how many and how many at a time.
+
+    hold: seconds that all streams stay open; CPU, events, latency and memory are those of this time alone.
+    probes: small requests after that, one after another while the streams run; the times to a first byte are theirs.
+    """
 
     port: int
     dialect: str = "chat"
@@ -51,6 +55,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     headers: tuple[str, ...] = ()
     path: str | None = None
     hold: float = 0.0
+    probes: int = 0
     timeout: float = 120.0
 
 
@@ -68,6 +73,7 @@ class Figures(msgspec.Struct, kw_only=True):
     open_held: int = 0
     kib_per_stream: float = 0.0
     first_byte_ms: float = 0.0
+    first_byte_p99_ms: float = 0.0
     total_ms: float = 0.0
     latency_us: float = 0.0
     latency_p99_us: float = 0.0
@@ -87,6 +93,7 @@ class _Client(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+        self._run.transports.append(self._transport)
         self._next()
 
     def _next(self) -> None:
@@ -131,7 +138,7 @@ class _Client(asyncio.Protocol):
     def _read_body(self, data: bytes) -> None:
         run = self._run
         if not self._first:
-            self._first = time.perf_counter()
+            self._begin()
         if run.is_kept:
             self._body.append(data)
         if run.is_stream:
@@ -148,6 +155,10 @@ class _Client(asyncio.Protocol):
             self._tail = (self._tail + data[-7:])[-7:]
             if self._tail.endswith(_LAST_CHUNK):
                 self._finish()
+
+    def _begin(self) -> None:
+        self._first = time.perf_counter()
+        self._run.answer_began()
 
     def _finish(self) -> None:
         run = self._run
@@ -184,6 +195,7 @@ class _SocketClient(_Client):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+        self._run.transports.append(self._transport)
         self._transport.write(self._run.handshake)
 
     def data_received(self, data: bytes) -> None:
@@ -218,13 +230,17 @@ class _SocketClient(_Client):
             at = start + size
             if first == _TEXT and self._is_active:
                 self._read_event(kept[start:at])
+            elif (
+                first == _PING
+            ):  # always of less than 126 bytes; one that goes unanswered ends the connection
+                self._transport.write(struct.pack("!BB4x", _PONG, 0x80 | size) + kept[start:at])
         self._kept = kept[at:]
 
     def _read_event(self, data: bytes) -> None:
         run = self._run
         run.events += 1
         if not self._first:
-            self._first = time.perf_counter()
+            self._begin()
         if run.is_kept:
             self._body.append(b"data: %b\n\n" % data)
         if run.is_stamped:
@@ -244,7 +260,9 @@ class _Run:
         self._load = load
         self._loop = asyncio.get_running_loop()
         self._done = self._loop.create_future()
-        self._connections = min(load.connections, load.requests)
+        self._all_began = self._loop.create_future()
+        self._begun = 0
+        self._connections = self._wanted = min(load.connections, load.requests)
         self._tasks: set[asyncio.Task[None]] = set()
         self._gate = asyncio.Semaphore(_OPENING_AT_ONCE)
         is_socket = load.dialect == SOCKET
@@ -256,6 +274,7 @@ class _Run:
         self.is_kept = is_kept
         self.kept = b""
         self.todo = load.requests
+        self.transports: list[asyncio.Transport] = []
         self.open = self.events = self.failed = 0
         self.first_byte: list[float] = []
         self.total: list[float] = []
@@ -267,11 +286,36 @@ class _Run:
             self._connect()
 
     async def wait(self, seconds: float) -> None:
+        await self._wait_for(self._done, seconds)
+
+    async def wait_until_all_run(self, seconds: float) -> None:
+        """Waits for the first byte of as many answers as there are connections, or for the end of the load."""
+        both = asyncio.wait((self._all_began, self._done), return_when=asyncio.FIRST_COMPLETED)
+        await self._wait_for(both, seconds)
+
+    async def _wait_for(self, waited: Awaitable[object], seconds: float) -> None:
         try:
-            await asyncio.wait_for(self._done, seconds)
+            await asyncio.wait_for(waited, seconds)
         except TimeoutError:
             self.failed += self.open
             self.first_fault = self.first_fault or f"not done after {seconds:.0f} s"
+
+    def answer_began(self) -> None:
+        self._begun += 1
+        if self._begun == self._wanted and not self._all_began.done():
+            self._all_began.set_result(None)
+
+    async def abort(self) -> None:
+        """Close what is open: the loop cannot be closed while streams run."""
+        self.todo = 0
+        for transport in self.transports:
+            transport.abort()
+        await self.wait(self._load.timeout)
+
+    def forget(self) -> None:
+        """What was counted so far belongs to the opening of the streams."""
+        self.events = 0
+        self.latency.clear()
 
     def note_stamps(self, stamps: list[bytes]) -> None:
         now = time.monotonic_ns()
@@ -333,18 +377,17 @@ def _socket_request(load: Load) -> bytes:
 async def _run(load: Load, pid: int | None) -> Figures:
     run = _Run(load, is_kept=False)
     figures = Figures()
-    memory = processes.pss_kib(pid) if pid and load.hold else 0
+    if pid and load.hold:
+        figures.pss_before_mib = processes.pss_kib(pid) / 1024
     cpu = processes.cpu_ns(pid) if pid else 0
     start = time.perf_counter()
     run.start()
     if load.hold:
+        await run.wait_until_all_run(load.timeout)
+        run.forget()
+        cpu = processes.cpu_ns(pid) if pid else 0
+        start = time.perf_counter()
         await asyncio.sleep(load.hold)
-        figures.open_held = run.open
-        held = processes.pss_kib(pid) if pid else 0
-        figures.pss_before_mib = memory / 1024
-        figures.pss_held_mib = held / 1024
-        figures.kib_per_stream = (held - memory) / max(run.open, 1)
-        run.todo = 0
     else:
         await run.wait(load.timeout)
     spent = (processes.cpu_ns(pid) - cpu) / 1000 if pid else 0.0
@@ -354,12 +397,38 @@ async def _run(load: Load, pid: int | None) -> Figures:
     figures.events = run.events
     figures.cpu_per_event = spent / max(run.events, 1)
     figures.cpu_per_request = spent / max(figures.done, 1)
-    figures.first_byte_ms = _median(run.first_byte) * 1e3
-    figures.total_ms = _median(run.total) * 1e3
     figures.latency_us = _median(run.latency) / 1e3
     figures.latency_p99_us = _p99(run.latency) / 1e3
     figures.first_fault = run.first_fault
+    if load.hold:
+        figures.open_held = run.open
+        figures.pss_held_mib = processes.pss_kib(pid) / 1024 if pid else 0.0
+        grown = figures.pss_held_mib - figures.pss_before_mib
+        figures.kib_per_stream = grown * 1024 / max(run.open, 1)
+    asked = await _probe(load) if load.probes else run
+    figures.failed += asked.failed if load.probes else 0
+    figures.first_fault = figures.first_fault or asked.first_fault
+    figures.first_byte_ms = _median(asked.first_byte) * 1e3
+    figures.first_byte_p99_ms = _p99(asked.first_byte) * 1e3
+    figures.total_ms = _median(asked.total) * 1e3
+    if load.hold:
+        await run.abort()
     return figures
+
+
+async def _probe(load: Load) -> _Run:
+    """Small requests to the same server, which are not streamed: what a newcomer waits."""
+    small = msgspec.structs.replace(
+        load,
+        dialect="responses" if load.dialect == SOCKET else load.dialect,
+        is_stream=False,
+        connections=1,
+        requests=load.probes,
+    )
+    run = _Run(small, is_kept=False)
+    run.start()
+    await run.wait(load.timeout)
+    return run
 
 
 def _median(values: Sequence[float]) -> float:

@@ -2,8 +2,8 @@
 
     python bench/profile_gateway.py --pair chat:responses --mode flood
 
-The gateway runs as `make bench` runs it, but in a process that can profile itself: SIGUSR1 begins, SIGUSR2 ends and writes
-what was found. A load is run once unprofiled, which gives the true cost, and once under cProfile, whose shares are applied
+The gateway runs as `make bench` runs it, but in a process that can profile itself: SIGUSR1 begins, the next one ends and
+writes what was found (the gateway itself takes SIGUSR2). A load is run once unprofiled, which gives the true cost, and once under cProfile, whose shares are applied
 to it. cProfile charges every Python call, so functions that make many calls look dearer than they are: compare runs.
 """
 
@@ -45,10 +45,14 @@ def serve_profiled(found: Path) -> None:
 
     profiler = cProfile.Profile()
 
-    def begin(_signal: int, _frame: FrameType | None) -> None:
-        profiler.enable()
+    is_running = False
 
-    def end(_signal: int, _frame: FrameType | None) -> None:
+    def toggle(_signal: int, _frame: FrameType | None) -> None:
+        nonlocal is_running
+        is_running = not is_running
+        if is_running:
+            profiler.enable()
+            return
         profiler.disable()
         costs = [
             Cost(_name(entry.code), entry.callcount, entry.inlinetime, entry.totaltime)
@@ -59,8 +63,7 @@ def serve_profiled(found: Path) -> None:
         partial.rename(found)
         profiler.clear()
 
-    signal.signal(signal.SIGUSR1, begin)
-    signal.signal(signal.SIGUSR2, end)
+    signal.signal(signal.SIGUSR1, toggle)
     sys.exit(dragoman())
 
 
@@ -88,7 +91,7 @@ def profile(service: Service, contestant: targets.Contestant, mode: Mode, found:
     plain = run_load(load, service.pid)
     os.kill(service.pid, signal.SIGUSR1)
     profiled = run_load(load, service.pid)
-    os.kill(service.pid, signal.SIGUSR2)
+    os.kill(service.pid, signal.SIGUSR1)
     while not found.exists():
         time.sleep(0.05)
     costs = msgspec.json.decode(found.read_bytes(), type=list[Cost])

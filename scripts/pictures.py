@@ -1,9 +1,12 @@
-"""Draw the pictures of the README from what the code does: `.venv/bin/python scripts/pictures.py` writes docs/pictures/.
+"""Draw the pictures of the documents: `.venv/bin/python scripts/pictures.py` writes docs/pictures/.
 
 call.svg      a tool call that an upstream streams as Chat Completions, and what a client of Anthropic Messages gets
 terminal.svg  `dragoman inspect` on a recorded stream
+curve.svg     what `make bench-curve` measured (bench/curve.json)
 """
 
+import json
+import math
 import re
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -17,6 +20,7 @@ from dragoman.inspection.terminal_text import Style
 
 PROJECT = Path(__file__).parents[1]
 PICTURES = PROJECT / "docs" / "pictures"
+CURVE = PROJECT / "bench" / "curve.json"
 RECORDING = PROJECT / "tests" / "e2e" / "samples" / "chat" / "no_ids_repeated_names.sse"
 
 CHARACTER, LINE, MARGIN = 6.65, 18, 16
@@ -135,10 +139,108 @@ def terminal_picture() -> str:
     return picture("dragoman inspect shows what is wrong with a stream", drawn, width, end + 2)
 
 
+CHART_STYLE = """.grid { stroke: #8c959f; stroke-width: 0.5; stroke-dasharray: 2 3 }
+.line { fill: none; stroke: #0969da; stroke-width: 2 } .dot, .label { fill: #0969da }
+.line.second { stroke: #bc4c00 } .dot.second, .label.second { fill: #bc4c00 }
+@media (prefers-color-scheme: dark) {
+.line { stroke: #58a6ff } .dot, .label { fill: #58a6ff } .line.second { stroke: #f0883e } .dot.second, .label.second { fill: #f0883e } }"""
+CHART, CHART_HEIGHT, GAP = 300, 190, 34
+"""Pixels: the width and height of a chart with its labels, and the space between charts."""
+LEFT, TOP, BELOW = 44, 30, 22  # of the chart's area for its labels
+
+Line = tuple[str, Sequence[tuple[float, float]]]
+"""The name of a line, and its points."""
+
+
+def ticks_to(most: float) -> list[float]:
+    """Three to six round numbers from zero to at least `most`."""
+    step = 10.0 ** math.floor(math.log10(max(most, 0.01)))
+    for part in (0.2, 0.5, 1.0, 2.0):
+        if most / (step * part) <= 5:
+            step *= part
+            break
+    return [step * number for number in range(math.ceil(most / step) + 1)]
+
+
+def drawn_chart(title: str, lines: Sequence[Line], x: float, y: float) -> list[str]:
+    """One or two lines over an axis on which every point is as far from its neighbours as the others: each is twice the last."""
+    places = [at for at, _ in lines[0][1]]
+    ticks = ticks_to(max(value for _, points in lines for _, value in points))
+    width, height = CHART - LEFT - 12, CHART_HEIGHT - TOP - BELOW
+
+    def across(number: int) -> float:
+        return x + LEFT + width * number / (len(places) - 1)
+
+    def up(value: float) -> float:
+        return y + TOP + height * (1 - value / ticks[-1])
+
+    drawn = [drawn_line([(title, "caption")], x, y + 12)]
+    for tick in ticks:
+        level = up(tick)
+        end = x + LEFT + width
+        drawn.append(f'<path class="grid" d="M {x + LEFT:g} {level:.1f} H {end:g}"/>')
+        label = f"{tick:,.10g}"
+        left = x + LEFT - 6 - len(label) * CHARACTER
+        drawn.append(drawn_line([(label, "faint")], round(left, 1), round(level + 4, 1)))
+    for number, place in enumerate(places):
+        label = f"{place:,.0f}" if place < 10_000 else f"{place / 1000:.0f}k"
+        left = across(number) - len(label) * CHARACTER / 2
+        drawn.append(drawn_line([(label, "faint")], round(left, 1), y + CHART_HEIGHT - 6))
+    for (name, points), kind in zip(lines, ("", " second"), strict=False):
+        path = " L ".join(f"{across(n):.1f} {up(value):.1f}" for n, (_, value) in enumerate(points))
+        drawn.append(f'<path class="line{kind}" d="M {path}"/>')
+        drawn += (
+            f'<circle class="dot{kind}" cx="{across(n):.1f}" cy="{up(value):.1f}" r="3"/>'
+            for n, (_, value) in enumerate(points)
+        )
+        if name:
+            left = x + LEFT + (8 if not kind else 56)
+            drawn.append(drawn_line([(name, f"label{kind}")], left, y + TOP - 4))
+    return drawn
+
+
+def curve_picture() -> str:
+    """Two rows of charts: by the number of streams, and by the events of a thousand streams."""
+    series = json.loads(CURVE.read_text(encoding="utf-8"))["series"][0]
+    drawn: list[str] = []
+    rows = (
+        ("streams, with 4,000 events a second in all", "by_streams", "streams", ("KiB of memory per stream", "stream_kib", 1.0)),
+        ("events a second of 1,000 streams", "by_rate", "delivered", ("% of a processor", "busy", 100.0)),
+    )  # fmt: skip
+    y = 0.0
+    for caption, name, axis, (title, field, factor) in rows:
+        points = series[name]
+
+        def values(
+            key: str, *less: str, points: Sequence[dict[str, float]] = points, axis: str = axis
+        ) -> list[tuple[float, float]]:
+            return [
+                (point[axis], max(point[key] - sum(point[each] for each in less), 0.0))
+                for point in points
+            ]  # fmt: skip
+
+        charts: list[tuple[str, list[Line]]] = [
+            ("CPU µs per event", [("", values("cpu_us"))]),
+            (title, [("", [(at, value * factor) for at, value in values(field)])]),
+            (
+                "added latency of an event, ms",
+                [("p50", values("added_ms")), ("p99", values("added_p99_ms"))],
+            ),
+        ]  # fmt: skip
+        drawn.append(drawn_line([(caption, "strong")], MARGIN, y + 28))
+        for number, (head, lines) in enumerate(charts):
+            drawn += drawn_chart(head, lines, MARGIN + number * (CHART + GAP), y + 40)
+        y += CHART_HEIGHT + 60
+    width = 3 * CHART + 2 * GAP + 2 * MARGIN
+    panel = f'<rect class="panel" x="1" y="1" width="{width - 2}" height="{y - 2:g}" rx="6"/>'
+    style = f"<style>{CHART_STYLE}</style>"
+    return picture("One gateway process under load", [style, panel, *drawn], width, y)
+
+
 def main() -> None:
     """Write the pictures."""
-    for name, text in (("call.svg", call_picture()), ("terminal.svg", terminal_picture())):
-        (PICTURES / name).write_text(text, encoding="utf-8")
+    for name, draw in (("call", call_picture), ("terminal", terminal_picture), ("curve", curve_picture)):  # fmt: skip
+        (PICTURES / f"{name}.svg").write_text(draw(), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -87,13 +87,14 @@ def test_figures_of_the_readme_are_those_that_were_measured() -> None:
 def test_pictures_show_what_the_code_does_now() -> None:
     place = PROJECT / "scripts" / "pictures.py"
     drawn = runpy.run_path(str(place))
-    for name in ("call", "terminal"):
+    scaling = (DOCS / "scaling.md").read_text(encoding="utf-8")
+    for name, page in (("call", readme()), ("terminal", readme()), ("curve", scaling)):
         text = drawn[f"{name}_picture"]()
         ET.fromstring(text)
         assert (DOCS / "pictures" / f"{name}.svg").read_text(encoding="utf-8") == text, (
             "after a deliberate change: .venv/bin/python scripts/pictures.py"
         )
-        assert f"docs/pictures/{name}.svg" in readme()
+        assert f"pictures/{name}.svg" in page
 
 
 def test_every_event_is_listed() -> None:

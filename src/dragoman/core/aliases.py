@@ -106,7 +106,11 @@ class NameMap(Struct, frozen=True):
         names = made_of(
             offered,
             (cls, limits, flatten),
-            lambda: cls._make(offered, (), limits, flatten=flatten),
+            cls._make,
+            offered,
+            (),
+            limits,
+            flatten,
         )
         # Histories mostly use tools that are still offered.
         if not used:
@@ -118,7 +122,11 @@ class NameMap(Struct, frozen=True):
         return made_of(
             offered,
             (cls, limits, flatten, others),
-            lambda: cls._make(offered, others, limits, flatten=flatten),
+            cls._make,
+            offered,
+            others,
+            limits,
+            flatten,
         )
 
     @classmethod
@@ -127,8 +135,7 @@ class NameMap(Struct, frozen=True):
         tools: tuple[Tool, ...],
         others: tuple[_Key, ...],
         limits: NameLimits,
-        *,
-        flatten: bool,
+        flatten: bool,  # noqa: FBT001 -- `made_of` passes it on
     ) -> "NameMap":
         refs: dict[_Key, ToolRef] = {}
         late: list[_Key] = []  # declared inside the conversation

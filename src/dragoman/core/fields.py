@@ -296,7 +296,10 @@ def ask_text(fields: Fields, key: str, where: str = "") -> str | None:
     value = fields.get(key)
     if value is None:
         return None
-    found = _read(value)
+    try:
+        found = _decode_shallow(value)
+    except FAST_FAILURES:
+        found = _read(value)
     if found is None or isinstance(found, str):
         return found
     refuse(_path(where, key), "a string", value)
@@ -318,10 +321,16 @@ def need_text(
 
 
 def ask_bool(fields: Fields, key: str, where: str = "") -> bool | None:
-    found = _read(fields.get(key))
+    value = fields.get(key)
+    if value is None:
+        return None
+    try:
+        found = _decode_shallow(value)
+    except FAST_FAILURES:
+        found = _read(value)
     if found is None or isinstance(found, bool):
         return found
-    refuse(_path(where, key), "a boolean", fields.get(key))
+    refuse(_path(where, key), "a boolean", value)
 
 
 def ask_number(fields: Fields, key: str, where: str = "") -> float | None:

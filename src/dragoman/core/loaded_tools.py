@@ -37,7 +37,10 @@ def in_order_of_loading(request: Request) -> Request:
     tools before they are loaded keeps their order.
     """
     tools = request.tools
-    if not any(tool.deferred and tool.place == "request" for tool in tools):
+    for tool in tools:
+        if tool.deferred and tool.place == "request":
+            break
+    else:
         return request
     if any(tool.kind == "tool_search" for tool in tools):
         return request

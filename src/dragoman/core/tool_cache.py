@@ -7,7 +7,7 @@ and the key alone, and must never be changed.
 
 from collections.abc import Callable, Hashable, Iterable
 from functools import lru_cache
-from typing import TypeVar
+from typing import TypeVar, TypeVarTuple
 
 from dragoman._json import Raw
 from dragoman.core.losses import LossBook
@@ -15,6 +15,7 @@ from dragoman.model.outcome import Loss
 from dragoman.model.request import Tool
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 # Distinct lists of tools in use at a time: agents and their subagents. With the next constant this bounds the cached
 # bytes to 16 MiB in each dialect.
@@ -53,28 +54,37 @@ def remembered(read: Callable[[Raw], T]) -> Callable[[Raw], T]:
 
 
 def written_once(
-    tools: tuple[Tool, ...], key: Hashable, book: LossBook, write: Callable[[LossBook], T]
+    tools: tuple[Tool, ...],
+    key: Hashable,
+    book: LossBook,
+    write: Callable[[LossBook, *Ts], T],
+    *arguments: *Ts,
 ) -> T:
     """The result of `write`, cached for each key and policy; its losses are recorded in `book` each time."""
-
-    def make() -> tuple[T, tuple[Loss, ...]]:
-        fresh = book.fresh()
-        return write(fresh), fresh.losses
-
-    written, losses = made_of(tools, (key, book.rules), make)
+    written, losses = made_of(tools, (key, book.rules), _written, book, write, *arguments)
     if losses:
         book.add(losses)
     return written
 
 
-def made_of(tools: tuple[Tool, ...], key: Hashable, make: Callable[[], T]) -> T:
-    """The result of `make`, cached for each key if the tools are `CachedTools`."""
+def _written(
+    book: LossBook, write: Callable[[LossBook, *Ts], T], *arguments: *Ts
+) -> tuple[T, tuple[Loss, ...]]:
+    fresh = book.fresh()
+    return write(fresh, *arguments), fresh.losses
+
+
+def made_of(tools: tuple[Tool, ...], key: Hashable, make: Callable[[*Ts], T], *arguments: *Ts) -> T:
+    """The result of `make`, cached for each key if the tools are `CachedTools`.
+
+    The arguments are passed on, so that callers need no closures: every request would create them, and nearly none call them.
+    """
     if not isinstance(tools, CachedTools):
-        return make()
+        return make(*arguments)
     made = tools.made
     found = made.get(key, _NOTHING)
     if found is _NOTHING:
         if len(made) >= MAX_MADE:
             made.clear()
-        found = made[key] = make()
+        found = made[key] = make(*arguments)
     return found  # type: ignore[return-value]  # a key stands for a type; a cast is a call, and there are many

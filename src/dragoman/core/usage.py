@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from hashlib import sha256
+from operator import itemgetter
 
 from msgspec import Struct, structs
 
@@ -32,6 +33,8 @@ MAX_NOTED = 1024
 
 CallNote = tuple[str, str, int]
 """A call without its content: its name, its call id and the characters of its input."""
+
+_NAME = itemgetter(0)
 
 
 class InputHash(Struct, frozen=True, gc=False):
@@ -87,7 +90,7 @@ class Tally(Struct, eq=False):
     @property
     def names(self) -> list[str]:
         """The names of the first calls."""
-        return [name for name, _, _ in self.calls[:MAX_NAMES]]
+        return list(map(_NAME, self.calls[:MAX_NAMES]))
 
     def note_call(self, call: Call) -> None:
         self.call_count += 1

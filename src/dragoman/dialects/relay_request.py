@@ -65,7 +65,7 @@ def relay_request(  # noqa: PLR0913 -- the request, its target, and the changes
     is_acceptable = (
         names is not None
         and (is_healed or not repairs)
-        and all(_is_welcome(part, target) for part in parts)
+        and (not parts or all(_is_welcome(part, target) for part in parts))
         and _has_its_limit(request, target)
         and (not target.user_first or _begins_with_user(request))
         and (target.system_messages or not _has_late_system(request, dialect))
@@ -128,9 +128,9 @@ def _names(
     tools: tuple[Tool, ...], parts: Sequence[Part], target: Target, default: Target
 ) -> NameMap | None:
     """Return the names of the tools if the target accepts all tools unchanged, else None. Cached for each list of tools."""
-    names = made_of(tools, ("relay", target), lambda: _fitting(tools, (), target, default))
-    if names is None:
-        return None
+    names = made_of(tools, ("relay", target), _fitting, tools, (), target, default)
+    if names is None or not parts:
+        return names
     used = [
         (part.namespace or None, part.name)
         for part in parts

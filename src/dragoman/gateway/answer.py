@@ -180,6 +180,9 @@ class AnswerWriter(Struct, eq=False):
 
     def all_problems(self) -> tuple[Problem, ...]:
         """The problems of the answer, and those of calls that the model wrote as text (why a block stayed text)."""
+        written = self._plan.written
+        if written is None or not written.problems:
+            return self.problems
         return self._plan.with_written(self.problems)
 
     async def write(self, reply: UpstreamReply) -> ErrorInfo | None:
@@ -471,7 +474,8 @@ class AnswerWriter(Struct, eq=False):
         self.problems, self.losses = answer.problems, answer.losses
         if answer.error is not None:
             return answer.error
-        self._on_body(answer)
+        if answer.losses or self._plan.obsidian is not None:
+            self._on_body(answer)
         self._pending = self._client.respond(200, answer.body)
         return None
 

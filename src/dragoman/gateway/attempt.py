@@ -118,7 +118,7 @@ class AttemptObserver:
         """The peer begins to cool down (`is_out`), or answers again."""
 
 
-class Sender(Struct, frozen=True, kw_only=True):
+class Sender(Struct, frozen=True):
     """What upstreams learn about the caller. See `upstream.base.UpstreamRequest`."""
 
     headers: Mapping[str, str] = field(default_factory=dict[str, str])

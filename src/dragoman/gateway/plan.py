@@ -269,15 +269,15 @@ def plan_answer(
     # An upstream that gets the history in place of the id of a response names no previous response, or another one.
     is_rebuilt = client.settings is not None and client.settings.previous_id != request.previous_id
     is_changed = profile != "default" or is_translated or is_rebuilt
-    is_relayed = target.is_same_dialect and not is_changed
-    is_exact = is_relayed and target.is_exact
+    relay = settings.passthrough if target.is_same_dialect and not is_changed else "none"
     names: NameMap | None = planned.names
     obsidian = None
-    sequences = planned.encoded.stop
-    stops = _stop_stage(sequences, target) if sequences else None
+    stops = _stop_stage(planned.encoded.stop, target) if planned.encoded.stop else None
     # `exact` promises the answer unchanged, so its text is not searched for calls.
-    written = None if is_exact else _stage(request, planned, target, seed)
-    change = _joined(written, stops)
+    written = None if relay == "exact" else _stage(request, planned, target, seed)
+    change: Change | None = None if written is None else written.feed
+    if stops is not None:
+        change = stops.feed if written is None else _joined(written, stops)
     if target.obsidian is not None:
         obsidian = _obsidian_answer(target.obsidian, request, planned, target, written, stops)
         change, names = obsidian.feed, None  # `obsidian` restores the names itself
@@ -315,7 +315,7 @@ def plan_answer(
         obsidian=obsidian,
         ending=stops if obsidian is None else obsidian,
         grace=0.0 if target.obsidian is None else target.obsidian.grace,
-        relay=settings.passthrough if is_relayed else "none",
+        relay=relay,
     )
 
 
@@ -365,11 +365,8 @@ def _stop_stage(sequences: tuple[str, ...], target: AttemptTarget) -> StopStage 
     return stop_stage(sequences)
 
 
-def _joined(written: TextCallStage | None, stops: StopStage | None) -> Change | None:
+def _joined(written: TextCallStage, stops: StopStage) -> Change:
     """The stages in a row: stop sequences are searched for in the text that remains when the calls in it were found."""
-    if written is None or stops is None:
-        first = written or stops
-        return None if first is None else first.feed
     return lambda event: chain.from_iterable(map(stops.feed, written.feed(event)))
 
 

@@ -53,6 +53,7 @@ from dragoman.gateway.plan import (
     AnswerPlan,
     ClientRequest,
     ClientSide,
+    PlannedRequest,
     check_previous,
     knows_previous,
     plan_answer,
@@ -101,7 +102,6 @@ from dragoman.state.continuation import (
 )
 from dragoman.state.escrow import FAMILIES, restore
 from dragoman.state.keeper import Keeper
-from dragoman.upstream.base import UpstreamRequest
 
 if TYPE_CHECKING:
     from dragoman.server.gateway import Gateway
@@ -612,10 +612,18 @@ class Exchange:
         summary = None
         if not is_chat:
             asked, summary = prepare(asked, target, is_compact=self._door.is_compact)
-        if self._door.dialect == "messages":
+        if self._door.dialect == "messages" and asked.request.extra is not None:
             asked = self._edited(asked, target)
-        sent, plan = await self._plan(asked, target, summary)
-        del asked
+        self.record.stream = is_stream = asked.request.stream is True
+        stream = target.asks_for_stream(is_wanted=is_stream)
+        if asked.size < LARGE:
+            planned = plan_request(asked, target, stream=stream)
+        else:
+            planned = await offload(asked.size, plan_request, asked, target, stream=stream)
+        recorder.sent(target, planned)
+        plan = self._plan(asked, target, planned, summary)
+        sent = upstream_request(planned, target, self._sender(), stream=stream)
+        del asked, planned
         upstream = gateway.upstreams.by_name[target.peer]
         reply = await send(gateway.upstreams, target, sent, recorder)
         del sent
@@ -662,20 +670,15 @@ class Exchange:
         keeper = self._keeper
         return settings_of_client(asked, is_stored=keeper is not None and keeper.is_storing)
 
-    async def _plan(
-        self, asked: ClientRequest, target: AttemptTarget, summary: SummaryPlan | None
-    ) -> tuple[UpstreamRequest, AnswerPlan]:
-        """The request to send, and how its answer is read. `summary`: the answer becomes a compaction."""
-        gateway = self._gateway
-        request = asked.request
-        self.record.stream = request.stream is True
-        stream = target.asks_for_stream(is_wanted=self.record.stream)
-        size = asked.size
-        if size < LARGE:
-            planned = plan_request(asked, target, stream=stream)
-        else:
-            planned = await offload(size, plan_request, asked, target, stream=stream)
-        self._recorder.sent(target, planned)
+    def _plan(
+        self,
+        asked: ClientRequest,
+        target: AttemptTarget,
+        planned: PlannedRequest,
+        summary: SummaryPlan | None,
+    ) -> AnswerPlan:
+        """How the answer is read and encoded. `summary`: it becomes a compaction."""
+        gateway, request = self._gateway, asked.request
         plan = plan_answer(
             request,
             planned,
@@ -700,14 +703,10 @@ class Exchange:
             plan = plan_escrow(plan, gateway.store, self._owner)
         if summary is not None:
             plan = plan_summary(plan, summary)
-        return upstream_request(planned, target, self._sender(), stream=stream), plan
+        return plan
 
     def _sender(self) -> Sender:
-        return Sender(
-            headers=ClientHeaders(self._headers),
-            client_key=self._caller_key,
-            request_id=self.request_id,
-        )
+        return Sender(ClientHeaders(self._headers), self._caller_key, self.request_id)
 
     def _note_body(self, body: TranslatedBody) -> None:
         """Add a body's losses to the header: they are known before the body is sent."""

@@ -278,13 +278,15 @@ class Gateway:
 
     def forget(self, exchange: Exchange) -> None:
         """Remove an exchange that has ended, whether or not it was registered."""
-        self.release_slot(exchange)
+        if exchange.has_slot:
+            self.release_slot(exchange)
         if exchange in self.exchanges:
             self.exchanges.remove(exchange)
             self.telemetry.closed()
         if self.is_stopping and not self.exchanges:
             self._is_empty.set()
-        self._note_unused()
+        if self.is_replaced:
+            self._note_unused()
 
     @contextmanager
     def serving_page(self) -> Generator[None]:

@@ -12,9 +12,9 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from dragoman._json import dumps
 from dragoman.config.settings import InspectSettings, Settings
@@ -55,7 +55,7 @@ MAX_FOLLOWERS = 32
 _MAX_FOLLOWING = 4
 
 
-class LastUse(NamedTuple):
+class LastUse(Struct, frozen=True, gc=False):
     """When an upstream was last asked, and its error; None if it answered."""
 
     at: float
@@ -181,9 +181,15 @@ class Inspector:
         write: Callable[[RequestRecord], None],
     ) -> None:
         """Note how an exchange ended, captured or not. `write`: writes its record, now or when its receipt is ready."""
-        self._note_use(record)
+        now = self._clock()
+        for upstream, kind in record.failed:
+            self.last_use[upstream] = LastUse(now, kind)
+        if record.upstream:
+            self.last_use[record.peer or record.upstream] = LastUse(now, record.error or None)
         if capture is None:
-            self._note(record)
+            self._uncaptured.append((now, record))
+            if self._followers:
+                self._publish("request", self._uncaptured_summary(now, record))
             write(record)
             return
         capture.end(record)
@@ -205,20 +211,6 @@ class Inspector:
         """Forget an exchange that another one continues."""
         if capture is not None:
             self._remove(capture.id)
-
-    def _note(self, record: RequestRecord) -> None:
-        """Note a finished request that was not captured."""
-        self._uncaptured.append((self._clock(), record))
-        if self._followers:
-            self._publish("request", self._uncaptured_summary(*self._uncaptured[-1]))
-
-    def _note_use(self, record: RequestRecord) -> None:
-        """Note whether the upstream of a request answered, and those that were asked before it did not."""
-        now = self._clock()
-        for upstream, kind in record.failed:
-            self.last_use[upstream] = LastUse(now, kind)
-        if record.upstream:
-            self.last_use[record.peer or record.upstream] = LastUse(now, record.error or None)
 
     def _uncaptured_summary(self, ended: float, record: RequestRecord) -> RequestSummary:
         exchange = RecordedExchange(

@@ -92,9 +92,6 @@ def check_tools(request: Request, limit: int) -> None:
         )
 
 
-_NOT_OPENING = bytes(set(range(256)) - set(b"{["))
-
-
 def check_json(body: bytes, *, max_depth: int, max_values: int) -> None:
     """Check the nesting and the number of values. Text that is not JSON passes: the decoder refuses it.
 
@@ -102,8 +99,11 @@ def check_json(body: bytes, *, max_depth: int, max_values: int) -> None:
         RequestRefused: the JSON nests deeper than `max_depth`.
         BodyTooLarge: the JSON has more values than `max_values`.
     """
-    # Most requests have fewer brackets than `max_depth` allows, even counting those inside strings.
-    opened = len(body.translate(None, _NOT_OPENING))  # counting each of the two takes twice as long
+    # Most requests have fewer brackets than `max_depth` allows, even counting those inside strings. `replace` finds them at a
+    # third of the cost of `count` and `translate`, which look at byte after byte, and stops when there are too many.
+    some = max_depth + 1
+    left = len(body.replace(b"{", b"", some)) + len(body.replace(b"[", b"", some))
+    opened = 2 * len(body) - left
     # A value takes at least two bytes: itself and its separator.
     if opened <= max_depth and (
         len(body) < 2 * max_values or opened + body.count(b",") < max_values
@@ -146,7 +146,8 @@ class StreamSlots:
 
     def acquire(self) -> None:
         """Raises TooManyStreams: every slot is taken."""
-        self.check()
+        if self.open >= self.limit:
+            self.check()
         self.open += 1
 
     def release(self) -> None:

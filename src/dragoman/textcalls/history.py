@@ -40,8 +40,14 @@ def heal_history(
         ConfigError: `formats` has an unknown name.
     """
     # The last turn is not history: where it is the assistant's, the model continues it.
-    turns = [(n, turn) for n, turn in enumerate(request.turns[:-1]) if turn.role == "assistant"]
-    offers = offers_of(request.tools) if turns else None
+    history = request.turns[:-1]
+    for turn in history:
+        if turn.role == "assistant":
+            break
+    else:
+        return request, _NO_REPAIRS  # the first request of a conversation
+    turns = [(n, turn) for n, turn in enumerate(history) if turn.role == "assistant"]
+    offers = offers_of(request.tools)
     if not offers:
         return request, _NO_REPAIRS
     openers = openers_of(sentinels_for(formats, model or request.model), offers)

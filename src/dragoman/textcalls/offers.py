@@ -253,7 +253,7 @@ def types_within(types: Types, key: str, root: object) -> Types:
 
 def offers_of(tools: tuple[Tool, ...]) -> Offers:
     """Return the tools that a model can call in its text."""
-    return made_of(tools, "textcalls", lambda: _offers(tools))
+    return made_of(tools, "textcalls", _offers, tools)
 
 
 def _offers(tools: tuple[Tool, ...]) -> Offers:

@@ -262,7 +262,7 @@ def stage_for(  # noqa: PLR0913 -- a request, and what is known of its upstream 
     wanted = formats if isinstance(formats, str) else tuple(formats)
     name = model or request.model
     key = ("textcalls", wanted, name, policy, leaks, PATTERNS.changes)
-    settings = made_of(tools, key, lambda: _settings_for(tools, wanted, name, policy, leaks=leaks))
+    settings = made_of(tools, key, _settings_for, tools, wanted, name, policy, leaks)
     if settings is None:
         return None
     return TextCallStage(settings, seed, PendingCalls() if holds_calls else None)
@@ -273,8 +273,7 @@ def _settings_for(
     formats: str | tuple[str, ...],
     model: str,
     policy: TailPolicy,
-    *,
-    leaks: bool,
+    leaks: bool,  # noqa: FBT001 -- `made_of` passes it on
 ) -> StageSettings | None:
     offers = offers_of(tools)
     if not offers:

@@ -9,6 +9,7 @@ import pytest
 from gateway_processes import Service
 from load import Load, run_load, verify
 from load_requests import PATHS, content_fault
+from msgspec import structs
 
 DIALECTS = tuple(PATHS)
 
@@ -67,6 +68,22 @@ def test_paced_load_measures_latency(mock: Service) -> None:
     figures = run_load(Load(port=mock.port, model="mock-p1-x12", connections=1, requests=1))
     assert figures.done == 1
     assert 0 < figures.latency_us < 5_000_000
+
+
+def test_held_load_measures_while_all_streams_run(mock: Service) -> None:
+    load = Load(port=mock.port, model="mock-p50-x6000", connections=5, requests=5, hold=0.5)
+    figures = run_load(structs.replace(load, probes=3), mock.pid)
+    assert (figures.open_held, figures.failed, figures.done) == (5, 0, 0)
+    assert figures.events > 0
+    assert figures.cpu_per_event > 0
+    assert figures.latency_p99_us >= figures.latency_us > 0
+    assert figures.first_byte_p99_ms >= figures.first_byte_ms > 0
+
+
+def test_held_load_reports_streams_that_do_not_open(mock: Service) -> None:
+    load = Load(port=mock.port, path="/nowhere", connections=2, requests=2, hold=0.1, timeout=1.0)
+    figures = run_load(load)
+    assert figures.open_held < 2
 
 
 def test_load_reports_a_server_that_is_not_there(tmp_path: Path) -> None:

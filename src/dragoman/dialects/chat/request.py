@@ -230,7 +230,8 @@ def _read_fields(fields: Fields) -> Request:
         refuse("messages", "at least one message", None)
     settings, rest = SETTINGS.read(fields)
     # The names of these are kept: only some servers have them, or their inner fields.
-    newer = ask_int(fields, "max_completion_tokens")
+    is_newer = "max_completion_tokens" in fields
+    newer = ask_int(fields, "max_completion_tokens") if is_newer else None
     if newer is not None:
         settings["max_tokens"] = newer
         rest["max_completion_tokens"] = fields["max_completion_tokens"]

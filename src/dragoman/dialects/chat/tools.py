@@ -58,7 +58,8 @@ _MARK = Extra("chat", {LEGACY_TOOLS: Raw(b"true")})
 
 def is_legacy(tool: Tool) -> bool:
     """Whether the client offered a tool in `functions`, the older form of `tools`, and expects that form of answer."""
-    return tool.extra is not None and LEGACY_TOOLS in own_fields("chat", tool.extra)
+    extra = tool.extra
+    return extra is not None and LEGACY_TOOLS in extra.fields and extra.dialect == "chat"
 
 
 def read_tools(fields: Fields, _key: str) -> tuple[Tool, ...]:
@@ -219,7 +220,11 @@ def _read_ref(fields: Fields, path: str) -> ToolRef:
 
 def named_tools(tools: tuple[Tool, ...]) -> tuple[Tool, ...]:
     """Return the tools that are sent under names of their own."""
-    return made_of(tools, "chat: named", lambda: CachedTools(filter(is_named, tools)))
+    return made_of(tools, "chat: named", _named, tools)
+
+
+def _named(tools: tuple[Tool, ...]) -> CachedTools:
+    return CachedTools(filter(is_named, tools))
 
 
 _Key = tuple[str | None, str]
@@ -251,9 +256,7 @@ class ToolWriter:
             return {}
         allowed = self._allowed(choice)
         key = ("chat: written", self._target, self._is_own, self._names.others, allowed)
-        written = written_once(
-            tools, key, self._book, lambda book: self._with(book).write_list(tools, allowed)
-        )
+        written = written_once(tools, key, self._book, self._write_fresh, tools, allowed)
         self._sent = written.sent
         self.repairs = written.repairs
         fields: dict[str, object] = {**written.fields}
@@ -266,8 +269,12 @@ class ToolWriter:
             )
         return fields
 
-    def _with(self, book: LossBook) -> "ToolWriter":
-        return ToolWriter(self._names, self._target, book, is_own=self._is_own)
+    def _write_fresh(
+        self, book: LossBook, tools: tuple[Tool, ...], allowed: frozenset[_Key] | None
+    ) -> "_Written":
+        """Write the list for the cache: its losses go into a book of their own."""
+        writer = ToolWriter(self._names, self._target, book, is_own=self._is_own)
+        return writer.write_list(tools, allowed)
 
     def _allowed(self, choice: ToolChoice | None) -> frozenset[_Key] | None:
         """Return the only tools to send; None for all. A Chat client's own `allowed_tools` is sent as it is instead."""

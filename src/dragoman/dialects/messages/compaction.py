@@ -29,8 +29,10 @@ COMPACTED = Finished(
 
 def asks_for_summary(request: Request) -> bool:
     """Whether the client asks for a summary in place of an answer."""
-    own = own_fields("messages", request.extra)
-    return _FIELD in own and is_present(own[_FIELD])
+    extra = request.extra
+    if extra is None or _FIELD not in extra.fields or extra.dialect != "messages":
+        return False
+    return is_present(extra.fields[_FIELD])
 
 
 def without_summary_wish(request: Request) -> tuple[Request, str | None]:

@@ -361,9 +361,8 @@ def _read_fields(fields: Fields) -> Request:
     if EDITS_FIELD in extra:
         settings["compact_at"] = read_compact_at(extra[EDITS_FIELD])
     turns = read_turns(fields)
-    added = read_added(
-        [turn for turn in turns if turn.extra is not None and is_native_system(turn)]
-    )
+    native = [turn for turn in turns if turn.extra is not None and is_native_system(turn)]
+    added = read_added(native) if native else ()
     if added:
         settings["tools"] = (*cast("tuple[Tool, ...]", settings.get("tools", ())), *added)
     return make_request(turns=turns, extra=Extra("messages", extra) if extra else None, **settings)
@@ -450,7 +449,8 @@ def find_repairs(request: Request) -> tuple[Repair, ...]:
 
 def asks_for_thread(request: Request) -> bool:
     """Whether the client uses a message thread, which leaves the history to the server."""
-    return "thread" in own_fields("messages", request.extra)
+    extra = request.extra
+    return extra is not None and "thread" in extra.fields and extra.dialect == "messages"
 
 
 def _continues(own: Mapping[str, Raw]) -> bool:

@@ -174,9 +174,7 @@ def write_tools(
     if not tools:
         return _NO_TOOLS
     key = ("messages: written", target, names.others, loaded, points)
-    return written_once(
-        tools, key, book, lambda fresh: _write_list(tools, names, target, fresh, loaded, points)
-    )
+    return written_once(tools, key, book, _write_list, tools, names, target, loaded, points)
 
 
 def find_loaded(tools: Sequence[Tool], turns: Iterable[Turn], target: Target) -> Loaded:
@@ -207,10 +205,10 @@ def find_loaded(tools: Sequence[Tool], turns: Iterable[Turn], target: Target) ->
 
 
 def _write_list(
+    book: LossBook,
     tools: tuple[Tool, ...],
     names: NameMap,
     target: Target,
-    book: LossBook,
     loaded: Loaded,
     points: ToolBreakpoints,
 ) -> WrittenTools:

@@ -113,7 +113,7 @@ def read_typed(data: bytes) -> Outcome | None:
         else:
             if not item.id.startswith(_MESSAGE) or not all(text.text for text in item.content):
                 return None
-            parts.extend(Text(text=text.text, item_id=item.id) for text in item.content)
+            parts += [Text(text=text.text, item_id=item.id) for text in item.content]
     is_unique = len(ids) == len(response.output) and len(call_ids) == calls
     if not is_unique or not (data.isascii() or is_utf8(data)):
         return None

@@ -7,7 +7,6 @@ in docs/dialects lists.
 
 import re
 from collections.abc import Callable, Mapping
-from itertools import chain
 from typing import cast
 
 from msgspec.structs import replace
@@ -243,11 +242,12 @@ def _may_reason(request: Request, *, is_native: bool) -> bool:
         return True
     if _REASONING_MODELS.match(request.model) is not None:
         return True
-    spoken = [turn.parts for turn in request.turns if turn.role == "assistant"]
-    return any(
-        isinstance(part, Reasoning) and bool(split_family(part.seals, "openai")[0])
-        for part in chain.from_iterable(spoken)
-    )
+    for turn in request.turns:
+        if turn.role == "assistant":
+            for part in turn.parts:
+                if isinstance(part, Reasoning) and split_family(part.seals, "openai")[0]:
+                    return True
+    return False
 
 
 _note_unsaid = unsaid_noter(
@@ -362,7 +362,8 @@ def _read_fields(fields: Fields) -> Request:
     turns = history.turns
     if instructions is not None:
         turns = (Turn(role="system", parts=(Text(text=instructions),), head=True), *turns)
-    _check_required(fields, settings)
+    if not history.turns or not settings.get("model"):
+        _check_required(fields, settings)
     if CONTEXT_FIELD in rest:
         settings["compact_at"] = read_compact_at(rest[CONTEXT_FIELD])
     return make_request(
@@ -423,7 +424,8 @@ def settings_key(request: Request) -> tuple[object, ...] | None:
 
     The key of a request with a raw value in one of its settings cannot be hashed.
     """
-    if own_fields("responses", request.extra):
+    extra = request.extra
+    if extra is not None and extra.fields and extra.dialect == "responses":
         return None
     return (
         _stated_instructions(request),
@@ -482,7 +484,10 @@ def _stated_instructions(request: Request) -> str | None:
     first = request.turns[0] if request.turns else None
     if first is None or not first.head:
         return None
-    return "".join([part.text for part in first.parts if isinstance(part, Text)])
+    parts = first.parts
+    if len(parts) == 1 and type(parts[0]) is Text:
+        return parts[0].text
+    return "".join([part.text for part in parts if isinstance(part, Text)])
 
 
 def _echo_text(request: Request) -> JsonObject:
@@ -569,6 +574,11 @@ def _pair_turns(request: Request) -> tuple[tuple[Turn, ...], tuple[Repair, ...]]
 
 def _settled(turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
     """Mark outputs that name a tool but no call (Codex sends them) so that pairing leaves them in place."""
+    for turn in turns:
+        if turn.role == "tool":
+            break
+    else:
+        return turns
     return tuple(
         replace(
             turn,

@@ -263,16 +263,24 @@ def write_tools(
 
     The written list is cached with the tools, unless the request has namespaces.
     """
-
-    def write(fresh: LossBook) -> Raw | None:
-        writer = _Writer(names, target, fresh, is_native=is_native)
-        tools = _write_list(request, writer.write, fresh, is_native=is_native)
-        return Raw(dumps_document(tools)) if tools else None
-
-    if request.namespaces or not request.tools:
-        return write(book) if request.namespaces else None
+    if request.namespaces:
+        return _written(book, request, names, target, is_native)
+    if not request.tools:
+        return None
     key = ("responses: written", target, is_native, names.others)
-    return written_once(request.tools, key, book, write)
+    return written_once(request.tools, key, book, _written, request, names, target, is_native)
+
+
+def _written(
+    book: LossBook,
+    request: Request,
+    names: NameMap,
+    target: Target,
+    is_native: bool,  # noqa: FBT001 -- `written_once` passes it on
+) -> Raw | None:
+    writer = _Writer(names, target, book, is_native=is_native)
+    tools = _write_list(request, writer.write, book, is_native=is_native)
+    return Raw(dumps_document(tools)) if tools else None
 
 
 def echo_tools(request: Request, most: int) -> Raw | None:
@@ -280,15 +288,17 @@ def echo_tools(request: Request, most: int) -> Raw | None:
 
     None if they are larger than `most` bytes.
     """
+    if request.namespaces:
+        return _echoed(request, most)
+    return made_of(request.tools, "responses: echo", _echoed, request, most)
 
-    def write() -> Raw | None:
-        if sum(map(_weight, request.tools)) > most:
-            return None
-        book = LossBook(LOSSES, may_refuse=False)
-        written = _write_list(request, lambda tool, _where: _echo(tool), book, is_native=True)
-        return Raw(dumps(written))
 
-    return write() if request.namespaces else made_of(request.tools, "responses: echo", write)
+def _echoed(request: Request, most: int) -> Raw | None:
+    if sum(map(_weight, request.tools)) > most:
+        return None
+    book = LossBook(LOSSES, may_refuse=False)
+    written = _write_list(request, lambda tool, _where: _echo(tool), book, is_native=True)
+    return Raw(dumps(written))
 
 
 def define_tools(tools: Sequence[Tool], namespaces: Sequence[Namespace]) -> list[object]:

@@ -242,11 +242,13 @@ def is_usable_body(data: bytes, _context: EncodeContext, _is_typed: bool) -> boo
         items = [decode_usable_item(raw) for raw in response.output]
     except FAST_FAILURES:
         return False
-    return bool(response.id) and all(
-        _is_usable(item, is_done=item.type == "message" or item.status == "completed")
-        and (item.type != "message" or item.role == "assistant")
-        for item in items
-    )
+    for item in items:
+        is_message = item.type == "message"
+        if is_message and item.role != "assistant":
+            return False
+        if not _is_usable(item, is_done=is_message or item.status == "completed"):
+            return False
+    return bool(response.id)
 
 
 def _is_usable(item: UsableItem, *, is_done: bool) -> bool:
@@ -266,14 +268,12 @@ def _is_usable(item: UsableItem, *, is_done: bool) -> bool:
             is_text = given[:1] == b'"'
             return is_named and is_text and (not is_done or item.status == "completed")
         case "message":
-            return (
-                item.content is not None
-                and (is_done or not item.content)
-                and all(
-                    part.type != "output_text" or part.annotations is not None
-                    for part in item.content
-                )
-            )
+            if item.content is None or (item.content and not is_done):
+                return False
+            for part in item.content:
+                if part.type == "output_text" and part.annotations is None:
+                    return False
+            return True
         case "reasoning":
             return item.summary is not None
         case _:

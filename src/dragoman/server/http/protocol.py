@@ -69,6 +69,9 @@ _ASKS_TO_SWITCH = re.compile(
     rb"^upgrade[ \t]*:[ \t]*websocket[ \t]*\r?$", re.IGNORECASE | re.MULTILINE
 )
 
+# Headers that change how the HTTP message itself is served.
+_CHECKED = frozenset({b"host", b"expect"})
+
 _MALFORMED = "expected a request in HTTP/1.1; what came is malformed"
 
 # The limit of requests ahead of their answers. One read may contain thousands, and all are parsed before any is refused.
@@ -239,10 +242,11 @@ class GatewayProtocol(HttpToolsProtocol):
         if self._reading is not _HEAD:
             return  # a trailer: too late to affect how the request is served
         name = name.lower()
-        if name == b"host":
-            self._hosts += 1
-        elif name == b"expect" and value.lower() == b"100-continue":
-            self.expect_100_continue = True
+        if name in _CHECKED:
+            if name == b"host":
+                self._hosts += 1
+            elif value.lower() == b"100-continue":
+                self.expect_100_continue = True
         self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:

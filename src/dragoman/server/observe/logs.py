@@ -139,10 +139,20 @@ def json_line(record: RequestRecord, now: float) -> str:
         line["error"] = clean(redact(record.error[: MAX_MESSAGE * 2]), MAX_MESSAGE)
     if record.client_gone:
         line["client_gone"] = True
-    who = {"caller": record.caller, "key": record.key, "trace_id": record.trace_id}
-    line.update({name: value for name, value in who.items() if value})
+    if record.caller:
+        line["caller"] = record.caller
+    if record.key:
+        line["key"] = record.key
     if record.losses or record.repairs or record.problems:
         line.update(_irregular(record))
+    if record.hosted or record.receipt or record.obsidian or record.trace_id:
+        line.update(_special(record))
+    return dumps(line).decode("utf-8")
+
+
+def _special(record: RequestRecord) -> dict[str, object]:
+    """What only some answers have: a trace, calls that the gateway ran, a receipt, the Obsidian policy."""
+    line: dict[str, object] = {"trace_id": record.trace_id} if record.trace_id else {}
     if record.hosted:
         line["hosted_calls"] = len(record.hosted)
         line["hosted_names"] = [clean(call.name, MAX_NAME) for call in record.hosted[:MAX_LISTED]]
@@ -151,7 +161,7 @@ def json_line(record: RequestRecord, now: float) -> str:
         line["receipt"] = [clean(call, MAX_MESSAGE) for call in words]
     if record.obsidian is not None:
         line["chat_contract"] = _obsidian(record.obsidian)
-    return dumps(line).decode("utf-8")
+    return line
 
 
 def _obsidian(report: ObsidianReport) -> dict[str, object]:
