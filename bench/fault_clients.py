@@ -236,7 +236,7 @@ async def _over_websocket(exchange: Exchange, port: int, body: Json) -> Received
                 read += len(data)
                 reading.take(data)
     except ConnectionClosed as error:
-        return reading.cut("closed", repr(error))
+        return reading.cut("closed" if read else "refused", repr(error))
     except (WebSocketException, OSError, EOFError, ValueError) as error:
         return reading.cut("refused", repr(error))
     return reading.received

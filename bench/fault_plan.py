@@ -455,7 +455,8 @@ def circumstances_of(exchange: Exchange, event: Event) -> Circumstances:
     may_succeed = True
     if fault is not None and fault.link == "client":
         may_close = may_close or fault.kind not in _HARMLESS
-        may_fail = may_fail or may_close
+        # A request that trickles may be too slow for `server.body_timeout`.
+        may_fail = may_fail or may_close or (fault.kind == "trickle" and fault.in_request)
     elif fault is not None:
         may_fail = may_fail or fault.kind not in _HARMLESS
         may_succeed = not _withholds_end(exchange, fault)
