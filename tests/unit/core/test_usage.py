@@ -13,7 +13,7 @@ from dragoman.core.usage import (
     tally_of,
     token_count,
 )
-from dragoman.model.events import PartEnded, Started
+from dragoman.model.events import Event, PartEnded, Started
 from dragoman.model.outcome import Limits, LimitWindow, Usage
 from dragoman.model.parts import Call, Extra
 
@@ -64,7 +64,7 @@ def test_a_report_replaces_what_it_names_and_keeps_the_rest() -> None:
 
 def test_inputs_are_hashed_as_their_bytes_and_only_if_somebody_wants_it() -> None:
     call = Call(call_id="c", name="f", input='{"city":"Zürich"}')
-    events = [Started("r", "m"), PartEnded(0, call)]
+    events: list[Event] = [Started("r", "m"), PartEnded(0, call)]
     data = call.input.encode()
     (hashed,) = tally_of(events, hashes=True).hashes or ()
     assert (hashed.bytes, hashed.sha256) == (len(data), sha256(data).hexdigest())
