@@ -146,6 +146,7 @@ def proxy_from(url: str, environ: Mapping[str, str]) -> str | None:
         return None
     value = environ[variable].strip()
     proxy = value if "://" in value else f"http://{value}"
+    found = urlsplit("")
     try:
         found = urlsplit(proxy)
         is_usable = found.scheme == "http" and bool(found.hostname) and found.port != 0

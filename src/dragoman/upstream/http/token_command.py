@@ -18,6 +18,7 @@ from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Callable
 from contextlib import suppress
 from math import inf
+from typing import cast
 
 from msgspec import Struct
 
@@ -89,12 +90,12 @@ def read_token(output: bytes, now: float) -> Token:
 
 def _read_object(data: bytes, now: float) -> tuple[str, float | None]:
     try:
-        fields: object = loads(data)
+        fields = cast("object", loads(data))
     except MalformedJson:
         raise ValueError("expected a token or a JSON object, got broken JSON") from None
     if not isinstance(fields, dict):
         raise ValueError("expected a token or a JSON object")  # noqa: TRY004 - one error for all of them
-    values = {str(name): value for name, value in fields.items()}
+    values = cast("dict[str, object]", fields)
     token = next((value for name in _KEYS if isinstance(value := values.get(name), str)), "")
     if not token:
         raise ValueError(f"expected one of {', '.join(_KEYS)} in the JSON object")
