@@ -705,11 +705,8 @@ class Exchange:
         return plan
 
     def _sender(self) -> Sender:
-        return Sender(
-            headers=ClientHeaders(self._headers),
-            client_key=self._caller_key,
-            request_id=self.request_id,
-        )
+        headers = ClientHeaders(self._headers)
+        return Sender(headers=headers, client_key=self._caller_key, request_id=self.request_id)
 
     def _note_body(self, body: TranslatedBody) -> None:
         """Add a body's losses to the header: they are known before the body is sent."""
