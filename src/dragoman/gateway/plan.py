@@ -275,9 +275,7 @@ def plan_answer(
     stops = _stop_stage(planned.encoded.stop, target) if planned.encoded.stop else None
     # `exact` promises the answer unchanged, so its text is not searched for calls.
     written = None if relay == "exact" else _stage(request, planned, target, seed)
-    change: Change | None = None if written is None else written.feed
-    if stops is not None:
-        change = stops.feed if written is None else _joined(written, stops)
+    change = _joined(written, stops)
     if target.obsidian is not None:
         obsidian = _obsidian_answer(target.obsidian, request, planned, target, written, stops)
         change, names = obsidian.feed, None  # `obsidian` restores the names itself
@@ -365,8 +363,11 @@ def _stop_stage(sequences: tuple[str, ...], target: AttemptTarget) -> StopStage 
     return stop_stage(sequences)
 
 
-def _joined(written: TextCallStage, stops: StopStage) -> Change:
+def _joined(written: TextCallStage | None, stops: StopStage | None) -> Change | None:
     """The stages in a row: stop sequences are searched for in the text that remains when the calls in it were found."""
+    if written is None or stops is None:
+        first = written or stops
+        return None if first is None else first.feed
     return lambda event: chain.from_iterable(map(stops.feed, written.feed(event)))
 
 

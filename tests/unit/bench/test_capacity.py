@@ -1,9 +1,6 @@
 """The calculation to a million streams: its tables in the document are what it computes from the measured curve."""
 
-from collections.abc import Mapping
-
 import capacity
-import msgspec
 import pytest
 from capacity import Machine, Measured, Service, limits, need
 from curve import Point, median_point, read_curve
@@ -81,10 +78,18 @@ def test_limit_of_a_primary_is_where_a_second_one_is_needed() -> None:
 
 
 def test_median_of_rounds_is_taken_field_by_field() -> None:
-    names: Mapping[str, float] = dict.fromkeys(Point.__struct_fields__, 1)
-    points = [
-        msgspec.convert({**names, "cpu_us": cost, "busy": 4 - cost}, Point)
-        for cost in (1.0, 2.0, 3.0)
-    ]
+    first = Point(
+        streams=1,
+        rate=1.0,
+        delivered=1.0,
+        cpu_us=1.0,
+        busy=3.0,
+        stream_kib=1.0,
+        added_ms=1.0,
+        added_p99_ms=1.0,
+        first_byte_ms=1.0,
+        first_byte_p99_ms=1.0,
+    )
+    points = [structs.replace(first, cpu_us=cost, busy=4 - cost) for cost in (1.0, 2.0, 3.0)]
     found = median_point([points[2], points[0], points[1]])
     assert (found.cpu_us, found.busy) == (2.0, 2.0)

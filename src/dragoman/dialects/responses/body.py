@@ -81,8 +81,7 @@ def read_typed(data: bytes) -> Outcome | None:
     except FAST_FAILURES:
         return None
     parts: list[Part] = []
-    ids: set[str] = set()
-    call_ids: set[str] = set()
+    ids, call_ids = set[str](), set[str]()
     calls = 0
     for item in response.output:
         ids.add(item.id)
