@@ -31,9 +31,10 @@ class ItemCall:
     """A call of an item.
 
     wire: the type of the input's deltas, if the input streams. closed: an event said that the input is complete.
-    had_done: the `.done` event of the input came. had_whole: and it had the input. finished: the call as its item's end has it, if the item ended before the
-    input. lacks_input: nothing on the wire has said yet what the input is, not even that it is empty. rest: the
-    `input_key` of what deltas may still bring when the call has ended with its item; late: those deltas. lacks_events: events are missing, and no later event has repeated the input.
+    had_done: the `.done` event of the input came. had_whole: and it had the input. finished: the call as its item's end
+    has it, if the item ended before the input. lacks_input: nothing on the wire has said yet what the input is, not even
+    that it is empty. rest: the `input_key` of what deltas may still bring when the call has ended with its item; late:
+    those deltas. lacks_events: events are missing, and no later event has repeated the input.
     streams: deltas of the input are expected.
     """
 
