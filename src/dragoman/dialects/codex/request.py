@@ -228,7 +228,8 @@ class ThreadItemWriter:
                     parts.append(image or {"type": "input_text", "text": f"[{part.kind}]"})
                 case Opaque():
                     text = note_opaque(self._book, "opaque_part", where, part)
-                    parts += [] if text is None else [{"type": "input_text", "text": text.text}]
+                    if text is not None:
+                        parts.append({"type": "input_text", "text": text.text})
                 case _:
                     assert_never(part)
         if result.is_error:
