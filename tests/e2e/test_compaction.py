@@ -340,7 +340,7 @@ def test_a_branch_from_a_compacted_conversation_has_its_summary(stage: Stage) ->
 def test_a_trigger_is_no_item_of_a_conversation(stage: Stage) -> None:
     client = openai_client(stage.url)
     name = client.conversations.create().id
-    with pytest.raises(openai.BadRequestError, match="no item of a conversation"):
+    with pytest.raises(openai.BadRequestError, match="not an item of a conversation"):
         client.conversations.items.create(name, items=[TRIGGER])
     with pytest.raises(openai.BadRequestError, match="as the last item"):
         client.responses.create(model="chat/x", input=[TRIGGER, HISTORY[1]], conversation=name)

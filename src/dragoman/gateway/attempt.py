@@ -179,7 +179,7 @@ async def try_targets(
         finally:
             health.end(probe)
         now = time.monotonic()
-        _note_failure(upstreams, target, failure, now, observer)
+        _note_failure(upstreams, target, failure, observer, is_alone=len(targets) == 1)
         following = order.next(now)
         otherwise: Otherwise = GiveUp()
         if following is not None:
@@ -207,9 +207,12 @@ def _note_failure(
     upstreams: Upstreams,
     target: AttemptTarget,
     failure: Failure,
-    now: float,
     observer: AttemptObserver,
+    *,
+    is_alone: bool,
 ) -> None:
+    """`is_alone`: no other target could be asked, so that the cooldown changes nothing for this request."""
+    now = time.monotonic()
     seconds = upstreams.health[target.peer].failed(
         failure,
         target.model,
@@ -219,9 +222,9 @@ def _note_failure(
     )
     if seconds is not None:
         report = upstreams.health[target.peer].report(now)
-        logger.warning(
-            "upstream %r cools down for %.0f s after %s", target.peer, seconds, report.reason
-        )
+        level = logging.INFO if is_alone else logging.WARNING
+        text = "upstream %r cools down for %.0f s after %s"
+        logger.log(level, text, target.peer, seconds, report.reason)
         observer.cooled(target, is_out=True)
 
 

@@ -181,7 +181,7 @@ class AttemptRecorder(AttemptObserver, Struct, eq=False):
                 headers.append(loss_header(self.losses))
             headers += self.headers
             self._client.reply_headers = headers
-        if self._capture is None and gateway.dump is None:
+        if self._capture is None and gateway.dump is None and self._record.trace is None:
             return reply
         taps = self._taps(target, reply)
         return TappedReply(reply, taps) if taps else reply
