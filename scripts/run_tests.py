@@ -44,7 +44,7 @@ def main() -> int:
     # takes each of them some twelve seconds of CPU time.
     sys.dont_write_bytecode = False
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    workers = os.environ.get("WORKERS", "3")
+    workers = os.environ.get("WORKERS", "4")
     tally = Tally()
     start = time.monotonic()
     # The project's settings already hold one -q; with this second one pytest leaves the closing line to us.
