@@ -232,6 +232,15 @@ class ResponsesCheck:
         named = [decode_named_item(raw) for raw in response.output]
         if self._is_open or [(item.type, item.id) for item in named] != self._items:
             problem = problem or "expected the output again at the end"
+        calls = [
+            raw
+            for raw, item in zip(response.output, named, strict=True)
+            if item.type in _WITH_INPUT
+        ]
+        if is_complete and not all(
+            _is_usable(decode_usable_item(raw), is_done=True) for raw in calls
+        ):
+            problem = problem or "expected the calls again at the end, whole"
         return FrameVerdict(problem, model=response.model)
 
 
