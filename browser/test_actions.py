@@ -58,9 +58,7 @@ def test_a_refusal_is_said_where_it_was_asked_for(stage: Scene, open_page: OpenP
     )
     page.get_by_label("Upstream").select_option("no-such-upstream")
     page.get_by_role("button", name="Send again").click()
-    page.wait_for_function(
-        "document.querySelector('dialog .problem-line').textContent.includes('upstream')"
-    )
+    page.wait_for_selector("dialog .problem-line:text('upstream')")
     page.keyboard.press("Escape")
     page.wait_for_selector("dialog", state="detached")
 
