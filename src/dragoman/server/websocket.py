@@ -56,6 +56,10 @@ _OF_HANDSHAKE = frozenset(
     (b"connection", b"upgrade", b"content-length", b"content-encoding", b"x-request-id")
 )
 _NORMAL, _RESTARTING = 1000, 1012  # close codes: RFC 6455, section 7.4.1, and IANA's registry
+# When the gateway stops: seconds for a message that is coming, or for the first one of a client that has just connected, as for
+# HTTP; and how often it is looked whether it has come.
+_LAST_MESSAGE = 1.0
+_LOOK_EVERY = 0.02
 
 
 SendTexts = Callable[[list[bytes]], Pending]
@@ -232,11 +236,14 @@ class WebSocketSession:
         self._send = send
         direct = scope.get("extensions", {}).get(TEXTS, {})
         self._send_texts: SendTexts = direct.get("send", partial(partial, self._send_by_asgi))
+        self._is_message_coming: Callable[[], bool] = direct.get("is_message_coming", bool)
         self._lanes = Lanes(gateway.settings.server.max_body_bytes, gateway.conversations)
         self._since = gateway.clock()
         self._connections: set[SocketConnection] = set()
         self._tasks: asyncio.TaskGroup | None = None
         self._close_code: int | None = None  # set: the connection ends with its running responses
+        self._has_asked = False  # a message has come
+        self._is_taking = False  # a message is being read, and may become a request
 
     async def run(self) -> None:
         """Serve the connection until the client leaves or the gateway closes it."""
@@ -246,7 +253,7 @@ class WebSocketSession:
             await self._send({"type": "websocket.accept"})
             async with asyncio.TaskGroup() as self._tasks:
                 if self._close_code is not None:  # the gateway stopped during the handshake
-                    await self._close_if_idle()
+                    self._end_soon(self._close_code)
                 while await self._take_next():
                     pass
                 self._lanes.drop_waiting()
@@ -274,7 +281,14 @@ class WebSocketSession:
         message = await self._receive()
         if message["type"] != "websocket.receive":
             return False
-        await self._take(message.get("text"))
+        self._is_taking = True
+        try:
+            await self._take(message.get("text"))
+        finally:
+            self._is_taking = False
+            self._has_asked = True
+        if self._close_code is not None:
+            await self._close_if_idle()
         return True
 
     async def _take(self, text: str | None) -> None:
@@ -300,8 +314,6 @@ class WebSocketSession:
             if not isinstance(error, GatewayRefusal):  # that one may be sent again as it is
                 self._lanes.note_failure(lane, previous)
             await self._send_error(error_info(error), lane, headers)
-        if self._close_code is not None:
-            await self._close_if_idle()
 
     def _check_size(self, text: str) -> None:
         """Raises BodyTooLarge: a POST with this body would be refused."""
@@ -316,7 +328,9 @@ class WebSocketSession:
     def _check_open(self) -> None:
         """Raises GatewayRefusal: the connection takes no further request."""
         if self._close_code == _RESTARTING:
-            raise _Stopping(stopping_error().message)
+            if self._has_asked:
+                raise _Stopping(stopping_error().message)
+            return
         longest = self._gateway.settings.server.websocket_max_age
         if self._close_code is not None or self._gateway.clock() - self._since >= longest:
             self._close_code = _NORMAL
@@ -361,10 +375,24 @@ class WebSocketSession:
     async def _refuse_waiting(self) -> None:
         for create in self._lanes.drop_waiting():
             await self._send_error(stopping_error(), create.lane)
-        await self._close_if_idle()
+        await self._await_last_message()
+        await self._close_if_idle(is_last=True)
 
-    async def _close_if_idle(self) -> None:
-        if self._lanes.is_idle and self._close_code is not None:
+    async def _await_last_message(self) -> None:
+        """Wait for a message that is coming. Its sender cannot know that the gateway stops, and after a close it gets no answer."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + _LAST_MESSAGE
+        # Polled, for a second at most: an event would cost every message of every connection.
+        while self._expects_message() and loop.time() < end:  # noqa: ASYNC110 - see above
+            await asyncio.sleep(_LOOK_EVERY)
+
+    def _expects_message(self) -> bool:
+        return not (self._has_asked or self._is_taking) or self._is_message_coming()
+
+    async def _close_if_idle(self, *, is_last: bool = False) -> None:
+        """Close the connection if nothing runs. `is_last`: a message that has not come yet is not waited for."""
+        is_idle = self._lanes.is_idle and not self._is_taking
+        if is_idle and self._close_code is not None and (is_last or not self._expects_message()):
             with suppress(OSError, RuntimeError):  # already closed, by the client or by us
                 await self._send({"type": "websocket.close", "code": self._close_code})
 

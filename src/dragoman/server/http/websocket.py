@@ -170,7 +170,10 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         super().handle_connect(event)
         self.scope["headers"] = self._headers
         self._headers = []
-        own: dict[object, object] = {"send": self.send_texts}
+        own: dict[object, object] = {
+            "send": self.send_texts,
+            "is_message_coming": self.is_message_coming,
+        }
         self.scope["extensions"] = {**(self.scope.get("extensions") or {}), TEXTS: own}
 
     # --- what the client sends
@@ -283,6 +286,12 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         if pong and not self.transport.is_closing():
             self.transport.write(pong)
 
+    def is_message_coming(self) -> bool:
+        """Whether the client has sent bytes that the session has not taken."""
+        if self.disconnected or self.close_sent:
+            return False
+        return not self.queue.empty() or bool(self._unparsed) or self._is_incomplete
+
     def eof_received(self) -> None:
         """End the connection of a client that has closed its direction: without a close frame it has left.
 
@@ -362,7 +371,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
 
     def _check_message(self, now: float, came: int) -> None:
         """Close the connection if the bytes of an incomplete message come too slowly, as those of a POST's body."""
-        is_incomplete = bool(self.frames or self.conn.reader.buffer)
+        is_incomplete = self._is_incomplete
         # While the gateway does not read, nothing can come.
         if not is_incomplete or self.read_paused or self._message_since is None:
             self._message_since, self._message_came = now if is_incomplete else None, 0
@@ -374,6 +383,10 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
                 self.conn.fail(CloseCode.POLICY_VIOLATION, "expected the rest of a message")
                 self.handle_parser_exception()
             self._message_since, self._message_came = now, 0
+
+    @property
+    def _is_incomplete(self) -> bool:
+        return bool(self.frames or self.conn.reader.buffer)
 
     def _cut_off(self, what: str, setting: str, seconds: float) -> None:
         self.logger.warning(
