@@ -191,6 +191,23 @@ def test_every_message_of_the_troubleshooting_page_is_in_the_code() -> None:
     assert [each for each in messages if not any(each in string for string in strings)] == []
 
 
+def test_no_message_points_to_a_page_that_an_installed_package_lacks() -> None:
+    found: list[str] = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        # Docstrings are for readers of the code.
+        notes = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        found += [
+            f"{path.name}: {node.value}"
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and node not in notes
+            and re.search(r"\bdocs/[\w/-]+\.md", node.value)
+        ]
+    assert found == []
+
+
 def test_upgrade_notes_name_everything_that_is_incompatible() -> None:
     changelog = (PROJECT / "CHANGELOG.md").read_text(encoding="utf-8")
     [entries] = re.findall(

@@ -234,6 +234,8 @@ class ScriptedUpstream:
 
     async def __aenter__(self) -> Self:
         listener = socket.create_server(("127.0.0.1", 0))
+        # Connections inherit it. asyncio sets it only where the protocol was named, and a chunk would wait 40 ms for another.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self._send_buffer is not None:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer)
         self.port = listener.getsockname()[1]

@@ -77,6 +77,20 @@ def test_every_vendor_whose_key_is_there_is_an_upstream_that_passes_the_check(
     assert checked.returncode == 0, checked.stderr
 
 
+@pytest.mark.parametrize("name", ["azure", "bedrock", "vertex"])
+def test_upstream_in_a_cloud_is_there_to_be_uncommented(tmp_path: Path, name: str) -> None:
+    done = run_command("init", cwd=tmp_path, env=environment(tmp_path), timeout=WAIT)
+    assert done.returncode == 0, done.stderr
+    lines = (tmp_path / "dragoman.toml").read_text(encoding="utf-8").splitlines()
+    start = lines.index(f"# [upstreams.{name}]")
+    end = lines.index("#", start)
+    section = tomllib.loads("\n".join(line.removeprefix("# ") for line in lines[start:end]))
+    found = section["upstreams"][name]
+    example = Path(__file__).parents[2] / "examples" / "upstreams" / f"{name}.toml"
+    wanted = tomllib.loads(example.read_text(encoding="utf-8"))["upstreams"][name]
+    assert found == wanted
+
+
 def test_without_anything_the_rehearsal_answers_and_the_check_is_clean(tmp_path: Path) -> None:
     env = environment(tmp_path)
     text = configuration(find(env, {}))

@@ -8,7 +8,10 @@ from msgspec.structs import replace
 
 from dragoman.core.call_input import judge
 from dragoman.core.pairing import is_paired, pair_results
-from dragoman.engine.actions import (
+from dragoman.engine.schedule import Schedule
+from dragoman.engine.toolbox import CallRouter, Toolbox
+from dragoman.engine.tools import Declaration, text_output
+from dragoman.engine.turn import (
     AbortCall,
     Action,
     CloseStream,
@@ -16,12 +19,9 @@ from dragoman.engine.actions import (
     RunCall,
     SettleCall,
     Settled,
+    TurnMachine,
     TurnOutcome,
 )
-from dragoman.engine.schedule import Schedule
-from dragoman.engine.toolbox import CallRouter, Toolbox
-from dragoman.engine.tools import Declaration, text_output
-from dragoman.engine.turn import TurnMachine
 from dragoman.model.events import Completed, Event, Failed, PartEnded
 from dragoman.model.outcome import ErrorInfo
 from dragoman.model.parts import Call, Result

@@ -6,7 +6,8 @@ kind of damage; read, translated to each door, relayed, collected to a body, agg
 
 The law has one exception, because there is nothing to see: a frame that vanishes from the wire as a whole. Responses repeats each
 call's input, and so shows the loss; Chat and Messages do not (`leaves_no_trace`). The same holds for text in which a call is
-written, in every dialect.
+written, in every dialect; and for a frame of Chat that is still JSON but has lost the name of a member, because servers add members
+of their own there.
 """
 
 import random

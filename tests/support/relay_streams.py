@@ -490,6 +490,12 @@ def anth_no_input_start(payloads: Payloads) -> Payloads:
     return payloads
 
 
+def anth_bare_delta(payloads: Payloads) -> Payloads:
+    """As servers write an empty fragment that leave out empty strings."""
+    del payloads[6]["delta"]["partial_json"]
+    return payloads
+
+
 def anth_input_in_start(payloads: Payloads) -> Payloads:
     payloads[5]["content_block"]["input"] = json.loads(CALL[1])
     return payloads[:6] + payloads[11:]
@@ -594,6 +600,7 @@ _RESP_FAILURES: dict[tuple[str, str], Deviation] = {
 HARMFUL: dict[tuple[str, str], Deviation] = {
     ("chat", "id in every delta"): chat_id_each,
     ("messages", "a start without input"): anth_no_input_start,
+    ("messages", "a delta with nothing but its type"): anth_bare_delta,
     ("chat", "no role"): chat_no_role,
     ("chat", "no index"): chat_no_index,
     ("chat", "id empty later"): chat_id_empty_later,

@@ -194,8 +194,8 @@ def _codex(environ: Mapping[str, str]) -> Iterator[FoundUpstream | str]:
 # --- the file ---------------------------------------------------------------------------------------------------------
 
 _HEAD = """\
-# The configuration of Dragoman, as `dragoman init` found things. docs/configuration.md describes every key.
-# `dragoman check` shows what results from it, and tries each upstream.
+# The configuration of Dragoman, as `dragoman init` found things.
+# `dragoman check` shows what results from it, and tries each upstream; with --all it shows every key.
 
 [server]
 # host = "127.0.0.1"    # an address that other machines can reach needs api_keys
@@ -213,6 +213,27 @@ _EXAMPLES = """
 # kind = "chat"                                 # or "responses", or "messages"
 # base_url = "http://127.0.0.1:8000/v1"
 # api_key_env = "LOCAL_API_KEY"                 # the variable that holds its key, if it needs one
+#
+# Azure OpenAI. The model is the name of a deployment.
+# [upstreams.azure]
+# kind = "responses"
+# also = ["chat"]
+# base_url = "https://RESOURCE.openai.azure.com/openai/v1"
+# api_key_env = "AZURE_OPENAI_API_KEY"
+# api_key_header = "api-key"
+#
+# Amazon Bedrock with an API key of Bedrock. For Claude: kind = "messages", and the address of its Anthropic endpoint.
+# [upstreams.bedrock]
+# kind = "chat"
+# base_url = "https://bedrock-runtime.us-west-2.amazonaws.com/openai/v1"
+# api_key_env = "AWS_BEARER_TOKEN_BEDROCK"
+#
+# Vertex AI. The program prints a token, and is run again before the token expires.
+# [upstreams.vertex]
+# kind = "chat"
+# base_url = "https://us-central1-aiplatform.googleapis.com/v1/projects/PROJECT/locations/us-central1/endpoints/openapi"
+# token_command = ["gcloud", "auth", "print-access-token"]
+#
 """
 _ROUTES = """
 # Where requests go, by the model that the client asks for. The first route that matches decides.

@@ -185,4 +185,4 @@ def _pages(settings: Settings, access: GatewayAccess) -> Iterator[str]:
     if settings.server.metrics:
         yield f"{access.url}/metrics"
     yield f"{access.url}/v1/models"
-    yield "docs/connect.md, docs/configuration.md, docs/operations.md"
+    yield f"every setting and its value: {own_command()} check --all"

@@ -60,7 +60,7 @@ _S = TypeVar("_S", bound=Struct)
 # Kinds that need neither a base_url nor a key from the operator.
 _AT_HOME = ("rehearsal", "codex", "chatgpt-codex")
 _UNKNOWN_KEY = ": unknown key"
-_KEYS_DESCRIBED = "docs/configuration.md describes every key"
+_KEYS_SHOWN = "remove it, and `dragoman check --all` shows those that there are"
 _SECTIONS: Mapping[str, type[Struct]] = {
     "[server]": ServerSettings,
     "[[routes]]": Route,
@@ -268,10 +268,10 @@ def _read_settings(file: Path, data: bytes, problems: list[str]) -> Settings:
 
 
 def _home_of(problem: str) -> str:
-    """The sections in which an unknown key would be known; else where the keys are described."""
+    """The sections in which an unknown key would be known; else how to see the known ones."""
     key = problem.removesuffix(_UNKNOWN_KEY).rpartition(".")[2]
     homes = [name for name, kind in _SECTIONS.items() if key in kind.__struct_fields__]
-    return f"; it belongs into {' or '.join(homes)}" if homes else f"; {_KEYS_DESCRIBED}"
+    return f"; it belongs into {' or '.join(homes)}" if homes else f"; {_KEYS_SHOWN}"
 
 
 def _overrides_of(flags: Flags) -> list[Override]:

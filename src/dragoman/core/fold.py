@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from dragoman._json import Raw
 from dragoman.core.call_input import judge
 from dragoman.core.fields import is_a
-from dragoman.core.finish import settle_finish
 from dragoman.core.usage import merge_usage
 from dragoman.errors import ConfigError, LocalProtocolError
 from dragoman.model.events import (
@@ -447,3 +446,20 @@ def _is_settled_call(call: Call) -> bool:
         and call.extra is None
         and not call.seals
     )
+
+
+def settle_finish(native: FinishReason | None, *, has_complete_client_calls: bool) -> FinishReason:
+    """The finish reason to report. `native` is the reason on the wire, None if there was none.
+
+    Some servers send `stop` after streaming calls, and `tool_calls` after streaming none; clients act on the reason and
+    lose the calls, or wait for results that cannot come. So the content decides between these two. A reason that says the
+    answer is not whole (a limit, a filter, a refusal, a pause) always stays.
+    """
+    match native:
+        case None | "stop" | "tool_calls":
+            return "tool_calls" if has_complete_client_calls else "stop"
+        case "stop_sequence" if has_complete_client_calls:
+            # A call that closed before the sequence matched is still to be run, and clients run calls only with `tool_calls`.
+            return "tool_calls"
+        case _:
+            return native

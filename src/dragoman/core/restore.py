@@ -10,7 +10,7 @@ again without it. Events go in and come out in grammatical order; other parts ar
 from msgspec import structs
 
 from dragoman.core.aliases import NameMap
-from dragoman.core.finish import settle_finish
+from dragoman.core.fold import settle_finish
 from dragoman.core.freeform import Unwrapper
 from dragoman.model.events import Event, Finished, InputDelta, PartEnded, PartStarted
 from dragoman.model.outcome import Choice, Outcome

@@ -2,7 +2,7 @@
 
     text        searched; the text before the first sequence to be complete is emitted, the sequence and what follows is not
     other parts tool input, reasoning and refusals are not searched; what began before the cut is emitted to its end
-    the end     `stop_sequence` with the sequence; `tool_calls` if there are complete calls for the client (`core.finish`)
+    the end     `stop_sequence` with the sequence; `tool_calls` if there are complete calls for the client (`core.fold`)
 
 Text is held back only while it may be the beginning of a sequence. A sequence is found within one text part, wherever the
 deltas are cut. It is found where it ends: of `ab` and `b` in `cab`, both end at the same character, and the longer one counts.
@@ -23,7 +23,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from dragoman.core.finish import settle_finish
+from dragoman.core.fold import settle_finish
 from dragoman.errors import RequestRefused
 from dragoman.model.events import (
     AnnotationAdded,

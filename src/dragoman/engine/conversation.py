@@ -12,11 +12,11 @@ from msgspec.structs import replace
 
 from dragoman._json import canonical_text
 from dragoman.core.usage import add_usage, token_count
-from dragoman.engine.actions import TurnOutcome
 from dragoman.engine.compaction import Compaction
 from dragoman.engine.events import Compacted, RunEnd
 from dragoman.engine.settings import EngineSettings
 from dragoman.engine.toolbox import Toolbox
+from dragoman.engine.turn import TurnOutcome
 from dragoman.model.outcome import ErrorInfo, ErrorKind, Usage
 from dragoman.model.parts import Call
 from dragoman.model.request import Request, ToolChoice, Turn

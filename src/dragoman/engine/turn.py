@@ -1,4 +1,4 @@
-"""One answer of the model and the calls in it: events and settled calls in, actions out.
+"""One answer of the model and the calls in it: events and settled calls in, actions for the runner out.
 
     LISTENING --Completed, Failed--> SETTLING --all calls settled--> OVER
         |                               |
@@ -25,17 +25,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman.core.usage import merge_limits, merge_usage
-from dragoman.engine.actions import (
-    AbortCall,
-    Action,
-    CloseStream,
-    EndTurn,
-    RunCall,
-    SettleCall,
-    Settled,
-    Stopped,
-    TurnOutcome,
-)
 from dragoman.engine.events import RunEnd, Settlement
 from dragoman.engine.results import Content, aborted_text, not_run_text
 from dragoman.engine.schedule import Schedule
@@ -55,6 +44,83 @@ from dragoman.model.events import (
 from dragoman.model.outcome import ErrorInfo, FinishReason, Limits, Usage
 from dragoman.model.parts import Call, Media, Part, Reasoning, Refusal, Result, Text
 from dragoman.model.request import Turn
+
+
+class TurnOutcome(Struct, frozen=True, kw_only=True):
+    """One answer and all its calls.
+
+    calls: every call of the model, whoever runs it, except those that the provider runs.
+    end: why the run ends after this turn; None: the run goes on.
+    """
+
+    turns: tuple[Turn, ...] = ()
+    calls: tuple[Call, ...] = ()
+    finish: FinishReason | None = None
+    usage: Usage | None = None
+    limits: Limits | None = None
+    end: RunEnd | None = None
+    error: ErrorInfo | None = None
+
+
+class RunCall(Struct, frozen=True):
+    """Start the call: the schedule lets it run now."""
+
+    number: int
+    call: Call
+    entry: Entry
+
+
+class SettleCall(Struct, frozen=True):
+    """The call has its result: inform the observer."""
+
+    number: int
+    call: Call
+    result: Result
+    how: Settlement
+    elapsed: float
+
+
+class AbortCall(Struct, frozen=True):
+    """Stop the call. When it has stopped, `settle` is called for it."""
+
+    number: int
+
+
+class CloseStream(Struct, frozen=True):
+    """Stop reading the answer."""
+
+
+class EndTurn(Struct, frozen=True):
+    """Every call has its result."""
+
+    outcome: TurnOutcome
+
+
+Action = RunCall | SettleCall | AbortCall | CloseStream | EndTurn
+
+
+class Settled(Struct, frozen=True, kw_only=True):
+    """How a call that was run has ended. An aborted call has no content: the turn knows why it was aborted.
+
+    is_stuck: the tool did not stop when it was cancelled. fatal: why nothing more can be done in this conversation.
+    """
+
+    number: int
+    how: Settlement
+    content: Content = ()
+    is_error: bool = True
+    elapsed: float = 0.0
+    is_stuck: bool = False
+    fatal: ErrorInfo | None = None
+
+
+class Stopped(Struct, frozen=True):
+    """End the turn now. `by`: the call that caused the stop; it has ended by itself."""
+
+    reason: RunEnd
+    error: ErrorInfo | None = None
+    by: int | None = None
+
 
 UNNAMED = "unnamed"
 """The name that a call without a name gets in the conversation: no wire format accepts an empty name."""

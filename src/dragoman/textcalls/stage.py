@@ -25,7 +25,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from dragoman._json import is_same_json
-from dragoman.core.finish import settle_finish
+from dragoman.core.fold import settle_finish
 from dragoman.core.tool_cache import made_of
 from dragoman.model.events import (
     AnnotationAdded,

@@ -177,7 +177,7 @@ def test_a_huge_file_is_refused() -> None:
         ),
         (
             '[upstreams.a]\nkind = "rehearsal"\nzzz = "x"',
-            "upstreams.a.zzz: unknown key; docs/configuration.md describes every key",
+            "upstreams.a.zzz: unknown key; remove it, and `dragoman check --all` shows those that there are",
         ),
         ('[server]\nport = "1"', "server.port: expected an integer, got a string"),
         ("[server]\nport = true", "server.port: expected an integer, got true or false"),

@@ -3,7 +3,6 @@
 import pytest
 from msgspec.structs import replace
 
-from dragoman.engine.actions import TurnOutcome
 from dragoman.engine.compaction import SummaryCompaction
 from dragoman.engine.conversation import (
     CallRepeats,
@@ -15,6 +14,7 @@ from dragoman.engine.conversation import (
 from dragoman.engine.events import Compacted, RunEnd
 from dragoman.engine.settings import EngineSettings
 from dragoman.engine.toolbox import Toolbox
+from dragoman.engine.turn import TurnOutcome
 from dragoman.model.outcome import ErrorInfo, ErrorKind, Usage
 from dragoman.model.parts import Call, Text
 from dragoman.model.request import Namespace, Tool, ToolChoice, ToolRef, Turn

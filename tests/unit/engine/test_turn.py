@@ -6,7 +6,12 @@ import pytest
 
 from dragoman._json import Raw
 from dragoman.core.pairing import is_paired
-from dragoman.engine.actions import (
+from dragoman.engine.schedule import Schedule
+from dragoman.engine.toolbox import CallRouter, Toolbox
+from dragoman.engine.tools import Declaration, text_output
+from dragoman.engine.turn import (
+    TRANSITIONS,
+    UNNAMED,
     AbortCall,
     Action,
     CloseStream,
@@ -14,12 +19,11 @@ from dragoman.engine.actions import (
     RunCall,
     SettleCall,
     Settled,
+    TurnMachine,
     TurnOutcome,
+    TurnState,
+    compose_turns,
 )
-from dragoman.engine.schedule import Schedule
-from dragoman.engine.toolbox import CallRouter, Toolbox
-from dragoman.engine.tools import Declaration, text_output
-from dragoman.engine.turn import TRANSITIONS, UNNAMED, TurnMachine, TurnState, compose_turns
 from dragoman.errors import LocalProtocolError
 from dragoman.model.events import (
     Completed,

@@ -1,14 +1,13 @@
 """`dragoman run`: an agent in the terminal, on any upstream. Here are its options.
 
-start.py          makes a conversation from the options
-conversation.py   questions, answers, interruptions, exit codes
-sessions.py       conversations as files
-signals.py        Ctrl-C
-person.py         the person's questions, approvals and answers
-keyboard.py       what is typed; editor.py: the line editor
-slash_commands.py commands instead of questions
-display.py        shows a run to a person or a program, on live_screen.py
-tools.py          the tools of the agent
+start.py         makes a conversation from the options
+conversation.py  questions, `/` commands, answers, interruptions, exit codes
+sessions.py      conversations as files
+signals.py       Ctrl-C
+person.py        the person's questions, approvals and answers
+keyboard.py      what is typed; editor.py: the line editor
+display.py       shows a run to a person or a program, on live_screen.py
+tools.py         the tools of the agent
 
 The other modules need the gateway's dependencies, so they are imported when the command runs.
 """
@@ -84,7 +83,10 @@ def _add_tool_options(parser: argparse.ArgumentParser) -> None:
         "--yes", action="store_true", help="approve everything that the policy does not deny"
     )
     group.add_argument(
-        "--policy", metavar="FILE", help="what is allowed, asked for and denied (see docs/tools.md)"
+        "--policy",
+        metavar="FILE",
+        help="a TOML file with lists of what is allowed, asked for and denied, such as "
+        """allow = ["shell: git status*", "write: src/**"]; keys: default, allow, ask, deny""",
     )
     group.add_argument(
         "--no-sandbox",

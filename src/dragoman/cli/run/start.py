@@ -16,14 +16,13 @@ from msgspec import Struct, structs
 
 from dragoman.agent import Agent, default_model, open_model
 from dragoman.cli.options import Options
-from dragoman.cli.run.conversation import SERVER_FAILED, TerminalConversation
+from dragoman.cli.run.conversation import COMMANDS, SERVER_FAILED, TerminalConversation
 from dragoman.cli.run.display import Display, EventLines, SessionStarted, Watcher, ticking
 from dragoman.cli.run.keyboard import Keyboard, TypeAhead, TypedLines
 from dragoman.cli.run.live_screen import LiveScreen
 from dragoman.cli.run.person import Person
 from dragoman.cli.run.sessions import Sessions, StoredSession, is_session_id, new_session
 from dragoman.cli.run.signals import Signals
-from dragoman.cli.run.slash_commands import COMMANDS
 from dragoman.cli.run.tools import Toolset, open_tools, policy_of, read_text, servers_of
 from dragoman.cli.screen import CLEAN, PROBLEMS, complain, is_attended, show
 from dragoman.cli.trust import ask_for_trust

@@ -28,8 +28,7 @@ from dragoman.core.fields import (
     read_list,
     read_present,
 )
-from dragoman.core.finish import settle_finish
-from dragoman.core.fold import join_logprobs
+from dragoman.core.fold import join_logprobs, settle_finish
 from dragoman.core.open_parts import OpenPart, OpenReasoning, OpenText, Parts
 from dragoman.core.open_wholes import OpenMedia
 from dragoman.dialects.chat.calls import CallTrack

@@ -31,7 +31,7 @@ from dragoman.core.fields import (
     read_text,
     read_texts,
 )
-from dragoman.core.finish import settle_finish
+from dragoman.core.fold import settle_finish
 from dragoman.core.open_parts import OpenPart, Parts
 from dragoman.core.surrogates import replace_lone
 from dragoman.dialects.codec import DecodeContext

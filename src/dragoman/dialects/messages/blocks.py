@@ -31,6 +31,7 @@ from dragoman.core.fields import (
 from dragoman.core.seals import seals_from_signature
 from dragoman.dialects.messages.wire import (
     CACHE_CONTROL,
+    DELTA_FIELDS,
     INVALID_KEY,
     MAPPED_FIELDS,
     RESULT_KINDS,
@@ -76,11 +77,23 @@ def check_block(block: Fields) -> None:
         _check_input(block.get("input"), "the input of a call")
 
 
+_BESIDE_CONTENT = frozenset({"type", "estimated_tokens"})
+_CONTENTS = frozenset(
+    {"partial_json"}
+)  # of a call: if it is dropped, the call has lost some of its input
+
+
 def check_delta(delta: Fields) -> None:
-    """Raise MalformedJson for a delta without a type, or whose text or input has the wrong JSON type."""
+    """Raise MalformedJson for a delta without a type, without its content, or whose text or input has the wrong JSON type."""
     kind = expect_text(delta.get("type"), "a delta's type")
     if kind is None:
         raise MalformedJson("expected a type in a delta, got none")
+    field = DELTA_FIELDS.get(kind)
+    # Servers that leave out empty strings send only the type. Other members in place of the content are what damage leaves.
+    if field is not None and field not in delta and delta.keys() - _BESIDE_CONTENT:
+        raise MalformedJson(f"expected {field} in a {kind}, got only {', '.join(delta)}"[:200])
+    if field is None and not _CONTENTS.isdisjoint(delta):
+        raise MalformedJson(f"expected a known type of a delta with content, got {kind[:40]!r}")
     if kind == "text_delta":
         expect_text(delta.get("text"), "text")
     if kind == "input_json_delta":

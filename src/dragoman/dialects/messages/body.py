@@ -26,8 +26,7 @@ from dragoman.core.fields import (
     read_text,
     without,
 )
-from dragoman.core.finish import settle_finish
-from dragoman.core.fold import settled_parts, unfold
+from dragoman.core.fold import settle_finish, settled_parts, unfold
 from dragoman.core.ids import Minter
 from dragoman.core.losses import LossBook
 from dragoman.core.open_parts import nameless_notice

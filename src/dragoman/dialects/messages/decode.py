@@ -29,7 +29,7 @@ from dragoman.core.fields import (
     read_text,
     without,
 )
-from dragoman.core.finish import settle_finish
+from dragoman.core.fold import settle_finish
 from dragoman.core.open_parts import OpenCall, OpenPart, OpenReasoning, OpenText, Parts
 from dragoman.dialects.codec import DecodeContext
 from dragoman.dialects.messages.blocks import check_block, check_delta

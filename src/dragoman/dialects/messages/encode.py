@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from dragoman._json import Raw, dumps, dumps_text, dumps_texts, is_strict
 from dragoman.core.fields import own_fields, read_object
-from dragoman.core.finish import settle_finish
+from dragoman.core.fold import settle_finish
 from dragoman.core.ids import Minter
 from dragoman.core.losses import LossBook, answer_book
 from dragoman.core.seals import seal_to_signature

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dragoman._json import FAST_FAILURES
 from dragoman.dialects.codec import EncodeContext, FrameVerdict
 from dragoman.dialects.messages.wire import (
+    DELTA_FIELDS,
     STOP_REASONS,
     UsableBlock,
     UsableEvent,
@@ -22,6 +23,7 @@ from dragoman.model.parts import Result
 from dragoman.sse import Frame
 
 _CALL_BLOCKS = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
+_CONTENTS = frozenset({"text", "partial_json", "thinking"})  # SDKs append them without a look
 _ID = re.compile("[a-zA-Z0-9_-]+")  # ids that the vendor accepts in a later request
 
 
@@ -121,9 +123,12 @@ class MessagesCheck:
         delta = event.delta
         if delta is None or event.index != self._count - 1 or not self._is_open:
             return FrameVerdict(problem="expected a delta of the open block")
+        content = DELTA_FIELDS.get(delta.type or "", "")
+        if content in _CONTENTS and getattr(delta, content) is None:
+            return FrameVerdict(problem=f"expected {content} in a {delta.type}, got none")
         if delta.type == "signature_delta" and delta.signature:
             self._awaits_end = True
-        return FrameVerdict(input_size=len(delta.partial_json) if self._is_client_call else 0)
+        return FrameVerdict(input_size=len(delta.partial_json or "") if self._is_client_call else 0)
 
     def _look_at_end(self, event: UsableEvent) -> str:
         reason = None if event.delta is None else event.delta.stop_reason

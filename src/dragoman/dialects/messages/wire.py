@@ -297,7 +297,9 @@ class UsableBlock(Struct):
 
 class UsableDelta(Struct):
     type: str | None = None
-    partial_json: str = ""
+    text: str | None = None
+    partial_json: str | None = None
+    thinking: str | None = None
     signature: str = ""
     stop_reason: str | None = None
 

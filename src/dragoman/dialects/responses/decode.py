@@ -20,7 +20,7 @@ from dragoman.core.fields import (
     read_text,
     without,
 )
-from dragoman.core.finish import settle_finish
+from dragoman.core.fold import settle_finish
 from dragoman.core.open_parts import (
     OpenCall,
     OpenPart,

@@ -553,3 +553,47 @@ def _ref_fields(ref: ToolRef, names: NameMap) -> JsonObject:
         return {"type": "mcp", "server_label": ref.name}
     # `tool_choice` uses the older name of the web search tool.
     return {"type": "web_search_preview" if ref.kind == "web_search" else ref.kind}
+
+
+# --- searches for deferred tools -------------------------------------------------------------------------------------
+# The provider answers a search inside its answer, with a `tool_search_call` and a `tool_search_output` item. Neither has a
+# call id. These are the items for a search that the gateway runs in the provider's place.
+
+_CALL_PREFIX = "tsc_"
+_OUTPUT_PREFIX = "tso_"
+_OWN = Extra("responses", {"call_id": Raw(b"null"), "execution": Raw(b'"server"')})
+
+
+def search_items(
+    call: Call, call_id: str, tools: Sequence[Tool], namespaces: Sequence[Namespace]
+) -> tuple[Part, ...]:
+    """Return the parts of a search and its result. A search that failed has found no tools: the output has no error."""
+    return (
+        Call(
+            call_id=_CALL_PREFIX + call_id,
+            name="tool_search",
+            input=call.input,
+            kind="tool_search",
+            executor="gateway",
+            item_id=_CALL_PREFIX + call_id,
+            extra=_OWN,
+        ),
+        Result(
+            call_id=_CALL_PREFIX + call_id,
+            content=tuple(
+                [
+                    Opaque(dialect="responses", type="function", raw=Raw(dumps(each)))
+                    for each in define_tools(tools, namespaces)
+                ]
+            ),
+            kind="tool_search",
+            executor="gateway",
+            item_id=_OUTPUT_PREFIX + call_id,
+            extra=_OWN,
+        ),
+    )
+
+
+def searched_id(call: Call) -> str:
+    """Return the id under which the model knows a search that a client sends back."""
+    return call.call_id.removeprefix(_CALL_PREFIX)

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from dragoman.core.failures import error_info
-from dragoman.engine.actions import Stopped, TurnOutcome
 from dragoman.engine.conversation import RunConversation, retry_after
 from dragoman.engine.events import (
     EngineEvent,
@@ -29,7 +28,7 @@ from dragoman.engine.schedule import Schedule
 from dragoman.engine.settings import EngineSettings
 from dragoman.engine.toolbox import CallRouter, Toolbox, gather
 from dragoman.engine.tools import Tool, ToolSource
-from dragoman.engine.turn import TurnMachine
+from dragoman.engine.turn import Stopped, TurnMachine, TurnOutcome
 from dragoman.engine.validation import check_arguments
 from dragoman.errors import ConfigError, GatewayError
 from dragoman.model.outcome import ErrorInfo

@@ -24,17 +24,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman.core.failures import error_info
-from dragoman.engine.actions import (
-    AbortCall,
-    Action,
-    CloseStream,
-    EndTurn,
-    RunCall,
-    SettleCall,
-    Settled,
-    Stopped,
-    TurnOutcome,
-)
 from dragoman.engine.events import (
     CallReported,
     CallSettled,
@@ -48,7 +37,18 @@ from dragoman.engine.run.model import IdleTimeout, Model
 from dragoman.engine.settings import EngineSettings
 from dragoman.engine.toolbox import Entry
 from dragoman.engine.tools import Invocation, Output
-from dragoman.engine.turn import TurnMachine
+from dragoman.engine.turn import (
+    AbortCall,
+    Action,
+    CloseStream,
+    EndTurn,
+    RunCall,
+    SettleCall,
+    Settled,
+    Stopped,
+    TurnMachine,
+    TurnOutcome,
+)
 from dragoman.errors import FatalToolError, GatewayError, LocalProtocolError, ToolError
 from dragoman.model.events import Completed, Event, Failed
 from dragoman.model.outcome import ErrorInfo

@@ -16,8 +16,7 @@ from typing import Literal
 
 from msgspec import Struct, structs
 
-from dragoman.core.finish import settle_finish
-from dragoman.core.fold import join_part
+from dragoman.core.fold import join_part, settle_finish
 from dragoman.core.serialize import Serializer
 from dragoman.dialects.responses.mcp_calls import (
     ServerTool,

@@ -23,8 +23,8 @@ from msgspec import structs
 from dragoman._json import Raw, as_object, dumps
 from dragoman.core.aliases import flat_name
 from dragoman.core.fields import read_object, read_text
-from dragoman.dialects.messages import tool_search as messages
-from dragoman.dialects.responses import tool_search as responses
+from dragoman.dialects.messages import tools as messages
+from dragoman.dialects.responses import tools as responses
 from dragoman.engine.builtin.search import Matcher
 from dragoman.engine.threads import run_to_end
 from dragoman.engine.toolbox import spoken_name

@@ -4,7 +4,7 @@ from typing import get_args
 
 import pytest
 
-from dragoman.core.finish import settle_finish
+from dragoman.core.fold import settle_finish
 from dragoman.model.outcome import FinishReason
 
 NATURAL: tuple[FinishReason | None, ...] = (None, "stop", "tool_calls")
