@@ -6,14 +6,17 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
+from msgspec import structs
 
-from dragoman._json import dumps
+from dragoman._json import dumps, loads
 from dragoman.config.settings import StoreSettings
+from dragoman.testing import ReceivedRequest, ScriptedReply, json_reply
 from garbage import kept_by, left_by
 from gateway_harness import DIALECTS, connection, wait_until
 from plain_http import plain_body
-from stage import PATHS, Stage, running_stage
+from stage import PATHS, Part, Stage, deliver, running_stage
 from vendor_wire import Answer, Said, Tool
+from websocket_client import socket_client
 
 CALLING = Answer((Said(("Let me ", "look.")), Tool("call_1", "get_weather", ('{"city":', '"A"}'))))
 CALLERS = itertools.count(1)
@@ -36,17 +39,27 @@ BOUNDED = (
 
 def exchange(stage: Stage, dialect: str, door: str, *, stream: bool) -> None:
     """One request of a new caller, whole, and the end of its connection."""
-    state = stage.gateway.server.server_state
-    loop = stage.gateway.server.servers[0].get_loop()
-    scene = stage.scene(dialect, CALLING)
+    answer = ask(stage, dialect, door, CALLING, stream=stream)
+    assert b"get_weather" in answer
+
+
+def ask(stage: Stage, dialect: str, door: str, part: Part, *, stream: bool) -> bytes:
+    """What the gateway answers a new caller when the upstream answers so."""
+    scene = stage.scene(dialect, part)
     body = dumps(plain_body(door, scene.model, stream=stream))
     # The ids of a Responses upstream pass, and this one repeats its own: each is stored for somebody else.
     headers = {"content-type": "application/json", "authorization": f"Bearer {next(CALLERS)}"}
     with connection(stage.gateway) as client:
         client.request("POST", PATHS[door], body, headers)
-        answer = client.getresponse()
-        assert answer.status == 200
-        assert b"get_weather" in answer.read()
+        answer = client.getresponse().read()
+    settle(stage)
+    return answer
+
+
+def settle(stage: Stage) -> None:
+    """Wait until the gateway has nothing more to do for a connection that was closed."""
+    state = stage.gateway.server.server_state
+    loop = stage.gateway.server.servers[0].get_loop()
     wait_until(lambda: not state.connections and not state.tasks)
     # Of what happens at the end of a connection, this comes last.
     asyncio.run_coroutine_threadsafe(asyncio.sleep(0.01), loop).result()
@@ -64,6 +77,42 @@ def test_an_exchange_and_its_connection_leave_no_cycles(
     stage: Stage, dialect: str, door: str, stream: bool
 ) -> None:
     assert ours(left_by(lambda: exchange(stage, dialect, door, stream=stream))) == []
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["body", "stream"])
+@pytest.mark.parametrize("door", DIALECTS)
+@pytest.mark.parametrize("how", ["refused", "cut", "garbage"])
+def test_an_exchange_that_fails_leaves_no_cycles(
+    stage: Stage, how: str, door: str, stream: bool
+) -> None:
+    def refuse(_: ReceivedRequest) -> ScriptedReply:
+        return json_reply({"error": {"message": "no", "type": "server_error"}}, 500)
+
+    def cut(request: ReceivedRequest) -> ScriptedReply:
+        is_stream = loads(request.body)["stream"] is True
+        whole = deliver("chat", CALLING, is_stream=is_stream)
+        return structs.replace(whole, body=b"", chunks=[whole.body[:-40]], framing=None, cut=True)
+
+    def garbage(request: ReceivedRequest) -> ScriptedReply:
+        return structs.replace(cut(request), chunks=[b"data: {"], framing="chunked")
+
+    part = {"refused": refuse, "cut": cut, "garbage": garbage}[how]
+
+    def work() -> None:
+        assert b"error" in ask(stage, "chat", door, part, stream=stream)
+
+    assert ours(left_by(work)) == []
+
+
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: f"over-{dialect}")
+def test_a_websocket_leaves_no_cycles(stage: Stage, dialect: str) -> None:
+    def work() -> None:
+        scene = stage.scene(dialect, CALLING)
+        with socket_client(stage.url, scene.model) as client:
+            assert client.answer(input="What is the weather?")["output"]
+        settle(stage)
+
+    assert ours(left_by(work)) == []
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["body", "stream"])

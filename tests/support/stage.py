@@ -37,6 +37,7 @@ __all__ = (
     "PATHS",
     "UPSTREAM_KEY",
     "Delivery",
+    "Part",
     "Scene",
     "Stage",
     "deliver",

@@ -254,12 +254,12 @@ async def send(
         reply = observer.replied(target, reply)
         if 200 <= reply.status <= 299:
             return reply
-        failed = await _read_error(reply, target, upstream)
+        info, failure = await _read_error(reply, target, upstream)
     except BaseException:
         reply.close()
         raise
     reply.close()
-    raise failed
+    raise AttemptFailed(info, failure)
 
 
 def no_reply(error: GatewayError, secrets: Secrets, request_id: str = "") -> ErrorInfo:
@@ -271,7 +271,7 @@ def no_reply(error: GatewayError, secrets: Secrets, request_id: str = "") -> Err
 
 async def _read_error(
     reply: UpstreamReply, target: AttemptTarget, upstream: Upstream
-) -> AttemptFailed:
+) -> tuple[ErrorInfo, Failure]:
     try:
         data = await read_whole(reply, MAX_ERROR_BYTES)
     except GatewayError:
@@ -284,7 +284,7 @@ async def _read_error(
     failure = failure_of(reply.status, reply.headers, kind=info.kind, now=time.time())
     if failure.retry_after is not None:
         info = structs.replace(info, retry_after=failure.retry_after)
-    return AttemptFailed(info, failure)
+    return info, failure
 
 
 def error_of_reply(

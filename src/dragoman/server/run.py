@@ -1,6 +1,7 @@
 """`dragoman serve`: the gateway in uvicorn, in one process or several."""
 
 import asyncio
+import ctypes
 import errno
 import gc
 import logging
@@ -39,6 +40,9 @@ _SLICES = 10  # ticks in which all connections are checked once
 # Seconds that a thread may compute while the event loop is ready to run. The loop becomes ready several times for each
 # small request, so Python's default of 5 ms would make such a request take three times as long.
 _SWITCH_INTERVAL = 0.001
+# mallopt(3), by the numbers of malloc.h: M_ARENA_MAX, M_MMAP_THRESHOLD, M_TRIM_THRESHOLD. The last two are glibc's own
+# defaults; an explicit value does not change later.
+_MALLOC_OPTIONS = {-8: 1, -3: 128 * 1024, -1: 128 * 1024}
 _START_POLL = 0.01  # seconds between two looks whether the server has started
 
 
@@ -253,13 +257,15 @@ def _prepare(
     """A server, and a process that is ready for it. `log`: standard error by default."""
     configure_logging(settings.log, log, secrets_of(settings, os.environ))
     _raise_handles()
+    _return_memory()
     _warn(settings)
     app = create_app(settings)
     # Objects made until now live for ever, so collections need not visit them. Reference counts free the small objects of
     # streams; the default of 700 new objects would start a collection several times per request.
     gc.collect()
     gc.freeze()
-    gc.set_threshold(10_000, 20, 50)
+    # Cycles that survive the first collections wait for a full one: with these numbers there are at most two million objects.
+    gc.set_threshold(10_000, 20, 10)
     sys.setswitchinterval(_SWITCH_INTERVAL)
     return make_server(app, settings, changes)
 
@@ -281,6 +287,19 @@ def _raise_handles() -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):  # macOS allows fewer than it reports
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def _return_memory() -> None:
+    """Have glibc's malloc give the memory of large values back to the system when they are freed.
+
+    By default each thread allocates from an arena of its own, and glibc raises the size from which a value gets pages of its own
+    with every such value that is freed. So large bodies soon lie between small values, and what they leave behind fits few others:
+    under the load of `make soak` a gateway took 100 MiB after 9,000 exchanges and 20 more every hour, with these settings 74.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if mallopt is not None:  # musl has none, and needs none
+        for option, value in _MALLOC_OPTIONS.items():
+            mallopt(option, value)
 
 
 def _address(host: str, port: int) -> str:

@@ -354,6 +354,8 @@ class GatewayProtocol(HttpToolsProtocol):
             protocol.pause_writing()
         self.transport.set_protocol(protocol)
         protocol.begin(self.url, self.headers, data)
+        # It refers to this object, which nothing else needs any more: the cycle would wait for the garbage collector.
+        self.parser = cast("HttpRequestParser", None)
 
     def _plain_head(self) -> bytes:
         """The head that was just read, without the headers that ask for another protocol."""

@@ -170,6 +170,8 @@ class UpstreamConnection(asyncio.Protocol):
 
     def abort(self) -> None:
         """Close at once, even with unwritten bytes."""
+        # Once raised it refers to this connection: the cycle would wait for the garbage collector.
+        self._error = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -328,8 +330,8 @@ class UpstreamConnection(asyncio.Protocol):
     def fail(self, error: UpstreamError) -> None:
         """End the connection, and with it the answer that it carries."""
         self._state = _FAILED
-        self._error = error
         self.abort()
+        self._error = error
         self._wake()
 
     def _wake(self, *, goes_on: bool = True) -> None:

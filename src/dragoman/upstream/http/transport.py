@@ -117,6 +117,7 @@ class Transport:
     def give_back(self, connection: UpstreamConnection) -> None:
         """End an exchange: keep its connection for reuse if possible, else close it."""
         if connection not in self._open:
+            connection.abort()
             return
         if not connection.rest():
             self.drop(connection)
