@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import threading
 from collections import Counter
 from collections.abc import Iterator
 
@@ -10,15 +11,17 @@ from msgspec import structs
 
 from dragoman._json import dumps, loads
 from dragoman.config.settings import StoreSettings
-from dragoman.testing import ReceivedRequest, ScriptedReply, json_reply
+from dragoman.testing import ReceivedRequest, ScriptedReply, Wait, json_reply, sse
 from garbage import kept_by, left_by
 from gateway_harness import DIALECTS, connection, wait_until
 from plain_http import plain_body
-from stage import PATHS, Part, Stage, deliver, running_stage
-from vendor_wire import Answer, Said, Tool
+from stage import PATHS, Part, Stage, running_stage
+from vendor_wire import Answer, Said, Tool, body_bytes
+from vendor_wire import stream as wire_stream
 from websocket_client import socket_client
 
 CALLING = Answer((Said(("Let me ", "look.")), Tool("call_1", "get_weather", ('{"city":', '"A"}'))))
+SPEAKING = Answer((Said(("It is ", "sunny.")),))
 CALLERS = itertools.count(1)
 # Of this test's own side.
 OURS = ("dragoman.testing",)
@@ -79,6 +82,41 @@ def test_an_exchange_and_its_connection_leave_no_cycles(
     assert ours(left_by(lambda: exchange(stage, dialect, door, stream=stream))) == []
 
 
+@pytest.mark.parametrize("door", DIALECTS)
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: f"over-{dialect}")
+def test_a_stream_that_ends_with_text_leaves_no_cycles(
+    stage: Stage, dialect: str, door: str
+) -> None:
+    def work() -> None:
+        assert b"sunny" in ask(stage, dialect, door, SPEAKING, stream=True)
+
+    assert ours(left_by(work)) == []
+
+
+@pytest.mark.parametrize("door", DIALECTS)
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: f"over-{dialect}")
+def test_a_client_that_leaves_leaves_no_cycles(stage: Stage, dialect: str, door: str) -> None:
+    def work() -> None:
+        whole = wire_stream(dialect, CALLING)
+        middle = whole.index(b"look.")
+        has_left = threading.Event()
+        chunks = [whole[:middle], Wait(has_left), whole[middle:]]
+        scene = stage.scene(dialect, structs.replace(sse(b""), chunks=chunks))
+        body = dumps(plain_body(door, scene.model, stream=True))
+        with connection(stage.gateway) as client:
+            client.request("POST", PATHS[door], body, {"content-type": "application/json"})
+            answer = client.getresponse()
+            received = b""
+            while b"Let me" not in received:
+                received += answer.read1()
+        wait_until(lambda: not stage.gateway.server.server_state.connections)
+        has_left.set()
+        settle(stage)
+        wait_until(lambda: scene.requests[0].closed_at is not None)
+
+    assert ours(left_by(work)) == []
+
+
 @pytest.mark.parametrize("stream", [False, True], ids=["body", "stream"])
 @pytest.mark.parametrize("door", DIALECTS)
 @pytest.mark.parametrize("how", ["refused", "cut", "garbage"])
@@ -90,11 +128,12 @@ def test_an_exchange_that_fails_leaves_no_cycles(
 
     def cut(request: ReceivedRequest) -> ScriptedReply:
         is_stream = loads(request.body)["stream"] is True
-        whole = deliver("chat", CALLING, is_stream=is_stream)
-        return structs.replace(whole, body=b"", chunks=[whole.body[:-40]], framing=None, cut=True)
+        whole = (wire_stream if is_stream else body_bytes)("chat", CALLING)
+        kind = "text/event-stream" if is_stream else "application/json"
+        return ScriptedReply(content_type=kind, chunks=[whole[: len(whole) // 2]], cut=True)
 
     def garbage(request: ReceivedRequest) -> ScriptedReply:
-        return structs.replace(cut(request), chunks=[b"data: {"], framing="chunked")
+        return structs.replace(cut(request), chunks=[b"data: {\n\n"], cut=False)
 
     part = {"refused": refuse, "cut": cut, "garbage": garbage}[how]
 

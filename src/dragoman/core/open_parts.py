@@ -140,9 +140,8 @@ class Parts:
 
     def start(self, header: Part, choice: int = 0) -> int:
         """Emit the start of a part and return its number."""
-        closing, self._closing = self._closing, None
-        if closing is not None and not closing.has_ended:
-            closing.end("completed")
+        if self._closing is not None:
+            self._closing.end("completed")
         number = self._count
         self._count += 1
         self.events.append(PartStarted(number, header, choice))
@@ -155,6 +154,11 @@ class Parts:
     def end_before_next(self, text: "OpenText") -> None:
         """The wire has closed this text; its item ends it later. If another part starts before that, end the text then."""
         self._closing = text
+
+    def forget(self, text: "OpenText") -> None:
+        """The text has ended: it refers to this object, and the cycle would wait for the garbage collector."""
+        if self._closing is text:
+            self._closing = None
 
     def report(self, kind: str, message: str) -> None:
         self.problems.append((kind, message))
@@ -311,6 +315,7 @@ class OpenText(PartBase):
         self._logprobs = []
         self._whole = self.value = None
         self.early = ""
+        self._parts.forget(self)
 
     def _text(self) -> str:
         """All emitted text. Keeps the joined text, because a wire may repeat the whole three times."""
