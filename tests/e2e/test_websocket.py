@@ -1,6 +1,7 @@
 """The Responses door over a WebSocket, on loopback, over upstreams of every dialect."""
 
 import json
+import logging
 import socket
 import threading
 import time
@@ -693,9 +694,9 @@ def refused(url: str, **options: Any) -> InvalidStatus:
     return error.value
 
 
-def test_key_is_checked_before_the_handshake() -> None:
+def test_key_is_checked_before_the_handshake(caplog: pytest.LogCaptureFixture) -> None:
     server = ServerSettings(shutdown_grace=0.3, api_keys=("sk-right",))
-    with running_stage(server=server) as stage:
+    with running_stage(server=server) as stage, caplog.at_level(logging.WARNING):
         for headers in ({}, {"authorization": "Bearer sk-wrong"}):
             error = refused(stage.url, additional_headers=headers)
             assert error.response.status_code == 401
@@ -703,6 +704,7 @@ def test_key_is_checked_before_the_handshake() -> None:
         right = {"authorization": "Bearer sk-right"}
         with socket_client(stage.url, "chat/m", additional_headers=right) as client:
             client.answer(input=[], generate=False)
+        assert caplog.messages == []  # a refusal is no fault of the gateway
 
 
 def test_page_of_another_site_is_refused_without_keys(stage: Stage) -> None:

@@ -227,6 +227,9 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         if message["type"] == "websocket.accept":
             self._forget_handshake()
             self._parse_on()  # what came too early
+        elif message["type"] == "websocket.http.response.body":
+            # The answer is a refusal. Without this, uvicorn logs an error when the session returns.
+            self.handshake_complete = True
 
     def _forget_handshake(self) -> None:
         """Drop the request and the answer, and the parser that keeps the request. No byte of a frame was parsed yet."""
