@@ -6,7 +6,7 @@
     events += scanner.finish("stop")
 
 The scanner emits the events of parts (`PartStarted`, `TextDelta`, `InputDelta`, `PartEnded` …), numbered from 0. The
-caller decides how the choice finishes, with `core.finish.settle_finish` and `scanner.calls`.
+caller decides how the choice finishes, with `core.fold.settle_finish` and `scanner.calls`.
 """
 
 from collections.abc import Callable, Iterable, Mapping
