@@ -163,6 +163,24 @@ def test_the_glossary_is_short_and_its_words_are_used_where_it_says() -> None:
     assert missing == []
 
 
+def test_every_file_that_a_docstring_names_exists() -> None:
+    files = [str(path.relative_to(PACKAGE.parent)) for path in PACKAGE.rglob("*.py")]
+    missing: list[str] = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        nodes = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+        texts = [
+            ast.get_docstring(node) or "" for node in ast.walk(tree) if isinstance(node, nodes)
+        ]
+        missing += [
+            f"{path.relative_to(PACKAGE)}: {name}"
+            for name in re.findall(r"[\w/]+\.py\b", "\n".join(texts))
+            if not name.startswith(("src/", "tests/"))
+            and not any(file.endswith(f"/{name}") for file in files)
+        ]
+    assert missing == []
+
+
 def source_strings() -> list[str]:
     """The texts in the code, with `…` where a value is put in."""
     found: list[str] = []

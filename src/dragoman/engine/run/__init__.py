@@ -1,8 +1,7 @@
 """The engine on an event loop: it performs what the pure parts of `engine` decide.
 
 engine.py      what a program uses, and one run: turn after turn
-live_turn.py   one turn: its machine, and the tasks that perform what it decides
-call.py        one call, with its time limit
+live_turn.py   one turn: its machine, and the tasks that perform what it decides; each call with its time limit
 model.py       the interface of a model, a limit on its silence, and its summary of a long conversation
 """
 
