@@ -84,7 +84,7 @@ soak: ## mixed load for a long time (MINUTES=60); memory, file handles and tasks
 	@scripts/venv
 	@.venv/bin/python bench/soak.py $(if $(MINUTES),--minutes $(MINUTES))
 
-house: ## how large the code is, and how much of it hides: lines, files, modules with one importer
+house: ## the size of the code: lines, files, modules with one importer
 	@scripts/house
 
 docs: ## build the documentation site into build/docs/site; `scripts/docs serve` also serves it

@@ -2,7 +2,7 @@
 
 Prints µs per source event for each of the nine pairs, fed one event per read and in 64 KB reads, beside a baseline
 measured in the same run: split the frames, decode each with untyped msgspec, encode the dict again. Rounds of all
-candidates are interleaved and the best of each is taken, so that a busy machine disturbs all alike; only ratios count.
+candidates are interleaved and the best of each is taken, so that a busy machine affects all equally; only ratios count.
 
 Then the scaling checks: ten times the argument deltas must cost ten times as much, and a 10 MB argument must pass in
 bounded memory. Then the cost that scanning for calls in the text adds to the translation of plain text, how the cost of a

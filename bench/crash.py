@@ -204,7 +204,7 @@ class _Client:
             number += 1
             last = self._ask(last, number, stop)
             if last is None:
-                time.sleep(0.02)  # whoever was asked has just gone
+                time.sleep(0.02)  # the gateway that was asked has just gone
                 continue
             self._outcome.add(last)
             served = self._gateway()

@@ -159,7 +159,7 @@ def places_of(pair: Pair) -> tuple[list[Place], list[Place]]:
 
 
 def measure_round(home: Path, mock: Contestant, pairs: Sequence[Pair]) -> dict[Place, Point]:
-    """All points of all pairs in turn, so that a busy machine disturbs them alike."""
+    """All points of all pairs in turn, so that a busy machine affects them equally."""
     found: dict[Place, Point] = {}
     for place in (each for pair in pairs for series in places_of(pair) for each in series):
         pair, streams, rate = place

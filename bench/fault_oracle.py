@@ -1,4 +1,4 @@
-"""The oracle of `make faults` and `make soak`: what may come of an exchange, given what the upstream sent and which faults struck.
+"""The oracle of `make faults` and `make soak`: which results of an exchange are allowed, given what the upstream sent and which faults happened.
 
 It is a pure function of three records. `Sent` is what the upstream's answer holds; `Received` is what the client read, as
 strictly as an SDK reads; `Circumstances` says what the faults allow. Three promises are checked:

@@ -176,7 +176,7 @@ def kind_of(seed: int) -> str:
 
 
 def scene_of(seed: int) -> Scene:
-    """Return what this seed stands for."""
+    """Return the scene of this seed."""
     dice = random.Random(seed)
     kind = kind_of(seed)
     if kind == "frames":

@@ -3,7 +3,7 @@
     python bench/faults.py --rounds 100         # a hundred scenes, some two thousand exchanges
     python bench/faults.py --seed 1234          # one scene again, with every exchange of it
 
-A scene is some two dozen exchanges at once, and the faults that its seed stands for (`fault_plan`). Gateways are real processes on
+A scene is some two dozen exchanges at once, and the faults of its seed (`fault_plan`). Gateways are real processes on
 SQLite or PostgreSQL (`fault_sites`), links are broken by a proxy (`fault_wire`), clients read as SDKs do (`fault_clients`), and
 `fault_oracle` says what may come of it. What was acknowledged is read from the other gateway, and once more after all gateways were
 killed. The exit code is 1 if a promise was broken; the seeds are printed.
@@ -49,7 +49,7 @@ _FOLLOWING = 1000
 
 
 class Result(Struct, kw_only=True):
-    """One exchange and what came of it. `problems`: the promises that were broken."""
+    """One exchange and its result. `problems`: the promises that were broken."""
 
     seed: int
     fault: str
@@ -59,7 +59,7 @@ class Result(Struct, kw_only=True):
 
 
 class Report(Struct):
-    """What came of a campaign."""
+    """The result of a campaign."""
 
     results: list[Result] = field(default_factory=list[Result])
     problems: list[str] = field(default_factory=list[str])

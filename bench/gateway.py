@@ -64,7 +64,7 @@ def check(contestants: Sequence[Contestant]) -> None:
 
 
 def measure(contestants: Sequence[Contestant], rounds: int) -> Measured:
-    """All contestants in turn, load by load, so that a busy machine disturbs them alike."""
+    """All contestants in turn, load by load, so that a busy machine affects them equally."""
     measured: Measured = {}
     for turn in range(rounds + 1):
         for mode in MODES:
@@ -186,7 +186,7 @@ class Bench:
         return service
 
     def memory(self, pairs: Sequence[Pair], nginx: str | None) -> list[Memory]:
-        """A fresh process for each: what one load leaves behind would flatter the next."""
+        """A fresh process for each: what one load leaves behind would distort the next."""
         found: list[Memory] = []
         if nginx:
             service = self._keep(targets.start_nginx(nginx, self._home, self.mock.port))

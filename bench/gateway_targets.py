@@ -148,7 +148,7 @@ def start_mock(home: Path) -> Service:
 
 
 def nginx_program() -> str | None:
-    """Where nginx is; it often lies outside a user's PATH."""
+    """Where nginx is; it is often outside a user's PATH."""
     return shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
 
 

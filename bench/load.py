@@ -60,7 +60,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Figures(msgspec.Struct, kw_only=True):
-    """What came of a load. Microseconds of CPU of the target; milliseconds and microseconds as named."""
+    """The result of a load. Microseconds of CPU of the target; milliseconds and microseconds as named."""
 
     done: int = 0
     failed: int = 0
@@ -417,7 +417,7 @@ async def _run(load: Load, pid: int | None) -> Figures:
 
 
 async def _probe(load: Load) -> _Run:
-    """Small requests to the same server, which are not streamed: what a newcomer waits."""
+    """Small requests to the same server, which are not streamed: how long a new request waits."""
     small = msgspec.structs.replace(
         load,
         dialect="responses" if load.dialect == SOCKET else load.dialect,

@@ -1,4 +1,4 @@
-"""The real Claude Code CLI, in a home of its own, kept from calling anyone but the gateway."""
+"""The real Claude Code CLI, in a home of its own; it can call only the gateway."""
 
 import json
 import os

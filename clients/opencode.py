@@ -1,4 +1,4 @@
-"""The real OpenCode CLI, in a home of its own, kept from calling anyone but the gateway.
+"""The real OpenCode CLI, in a home of its own; it can call only the gateway.
 
 It comes as the package of a platform, which has the whole program; the package that chooses one could not be locked. It speaks every
 dialect, by providers of the AI SDK that are part of it.

@@ -1,4 +1,4 @@
-"""The real Qwen Code CLI, in a home of its own, kept from calling anyone but the gateway. It speaks every dialect."""
+"""The real Qwen Code CLI, in a home of its own; it can call only the gateway. It speaks every dialect."""
 
 import json
 import os

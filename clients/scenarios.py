@@ -26,7 +26,7 @@ __all__ = (
 class Mode:
     """One way to use one SDK.
 
-    keeps_text: it shows tool input as source text and sends it back as such. Others parse and write it anew.
+    keeps_text: it shows tool input as source text and sends it back as such. Others parse it and write it again.
     runs_tools: it runs the tools itself, and makes a result of what they raise. worker: the driver that has it.
     wraps_results: it sends a result as JSON, `{"result": …}`.
     """

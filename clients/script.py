@@ -59,7 +59,7 @@ class Fault:
 class Script:
     """Turns with calls, one after the other; when all calls have results the model quotes them.
 
-    quirk: what becomes of the frames of a streamed answer with calls.
+    quirk: what happens to the frames of a streamed answer with calls.
     """
 
     turns: tuple[ModelTurn, ...] = ()
@@ -89,7 +89,7 @@ class SpokenCall:
 
 @dataclass(frozen=True)
 class SeenCall:
-    """A call in a request's history. `input` is the text of it; in Messages the value, written anew."""
+    """A call in a request's history. `input` is the text of it; in Messages the value, written again."""
 
     id: str
     name: str

@@ -1,4 +1,4 @@
-"""A way to a server that counts its WebSockets, and can be cut or led to another server."""
+"""A proxy that counts WebSockets, and can cut its connections or send them to another server."""
 
 import socket
 import threading

@@ -35,7 +35,7 @@ def name(stack: Stack, kind: str = "m") -> str:
 
 
 def check(run: StreamJsonRun, stack: Stack) -> None:
-    """Claude Code is content, and so is the model: every call has come back with its result."""
+    """Claude Code reports success, and the model objects to nothing: every call has come back with its result."""
     model, to = stack.model, stack.to(DOOR)
     report = describe(run, model)
     assert model.objections == [], report
@@ -225,7 +225,7 @@ def test_failure_in_the_middle_of_a_call_is_reported_and_runs_nothing(
 
 
 def test_stream_that_breaks_once_is_asked_for_again(gateway: Stack, tmp_path: Path) -> None:
-    """Claude Code asks anew, at least once without `stream`; nothing is run twice."""
+    """Claude Code asks again, at least once without `stream`; nothing is run twice."""
     command = f"echo x >>{tmp_path}/runs; echo marker-77"
     gateway.model.play(
         Script((ModelTurn(calls=(bash(command),)),), Fault(mid_stream="cut", times=1))

@@ -40,7 +40,7 @@ def name(stack: Stack, kind: str = "m") -> str:
 
 
 def check(run: CodexRun, stack: Stack) -> None:
-    """Codex is content, and so is the model: every call has come back with its result."""
+    """Codex reports success, and the model objects to nothing: every call has come back with its result."""
     model, to = stack.model, stack.to(DOOR)
     report = describe(run, model)
     assert model.objections == [], report

@@ -79,7 +79,7 @@ def talk_at(door: str, gateway: CodexGateway, **more: Any) -> Conversation:
 
 
 def pause(gateway: CodexGateway) -> None:
-    """Long enough for the forgetful gateway to forget; the other one does not mind."""
+    """Long enough for the forgetful gateway to forget; it makes no difference to the other one."""
     del gateway
     time.sleep(0.1)
 
@@ -598,7 +598,7 @@ def test_stream_that_is_cut_is_an_error_and_not_repeated(holding: CodexGateway, 
 def test_connection_that_is_cut_after_a_call_is_mended_with_its_result(
     holding: CodexGateway,
 ) -> None:
-    """Codex says nothing of it until the call is answered; then the gateway replays."""
+    """Codex does not report it until the call is answered; then the gateway replays."""
     chunks = list(ONE.chunks or ())[:-1]
     cut = ScriptedReply(content_type="text/event-stream", chunks=[*chunks, Pause(0.1)], cut=True)
     holding.play(cut, say("Sunny."))

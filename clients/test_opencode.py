@@ -25,7 +25,7 @@ def name(stack: Stack, door: Dialect) -> str:
 
 
 def check(run: OpenCodeRun, stack: Stack, door: Dialect) -> None:
-    """OpenCode is content, and so is the model: every call has come back with its result."""
+    """OpenCode reports success, and the model objects to nothing: every call has come back with its result."""
     model, to = stack.model, stack.to(door)
     report = describe(run, model)
     assert model.objections == [], report

@@ -8,7 +8,7 @@ from clients.stack import Stack
 from clients.worker import Worker
 
 
-# Long input would show how LangChain reads a growing call anew at every piece, and nothing else.
+# Long input would show how LangChain reads a growing call again at every piece, and nothing else.
 @pytest.mark.parametrize("scenario", [name for name in SCENARIOS if name != "long-input"])
 @pytest.mark.parametrize("mode", PYTHON_MODES, ids=str)
 def test_round_trip(stack: Stack, workers: dict[str, Worker], mode: Mode, scenario: str) -> None:

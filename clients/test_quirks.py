@@ -1,4 +1,4 @@
-"""Upstreams with the quirks of real servers, of the client's own dialect and of others: no client is to notice."""
+"""Upstreams with the quirks of real servers, of the client's own dialect and of others: no client may notice."""
 
 from pathlib import Path
 

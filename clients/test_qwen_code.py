@@ -26,7 +26,7 @@ def name(stack: Stack, door: Dialect) -> str:
 
 
 def check(run: StreamJsonRun, stack: Stack, door: Dialect) -> None:
-    """Qwen Code is content, and so is the model: every call has come back with its result."""
+    """Qwen Code reports success, and the model objects to nothing: every call has come back with its result."""
     model, to = stack.model, stack.to(door)
     report = describe(run, model)
     assert model.objections == [], report

@@ -100,7 +100,7 @@ def page_of(path: Path) -> str:
 
 
 def with_links(markdown: str, path: Path, page: str, linked: list[Path]) -> str:
-    """The text of a page with its links led to pages of the site; `linked` gets the files they lead to."""
+    """The text of a page with its links changed to pages of the site; `linked` gets the files that they name."""
 
     def lead(found: re.Match[str]) -> str:
         target, hash_mark, anchor = found[2].partition("#")
@@ -132,7 +132,7 @@ def added_page(path: Path) -> str:
 
 
 def gather() -> None:
-    """Write build/docs/pages anew."""
+    """Write build/docs/pages again."""
     shutil.rmtree(PAGES, ignore_errors=True)
     shutil.copytree(PROJECT / "docs", PAGES)
     waiting = sorted((PROJECT / "docs").rglob("*.md"))

@@ -23,7 +23,7 @@ const clients = {
 // Whatever a library prints must not get into the channel.
 console.log = console.info = console.error;
 
-// An error of a stream can surface a second time as a rejection nobody waits for; the job has reported it already.
+// An error of a stream can surface a second time as a rejection that nothing awaits; the job has reported it already.
 process.on('unhandledRejection', () => {});
 
 for await (const line of createInterface({ input: process.stdin })) {

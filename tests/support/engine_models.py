@@ -1,7 +1,7 @@
 """Scripted models and tools for tests of the engine, with gates instead of sleeps.
 
 Script    answers in order, each a list of steps: events to yield, or something to do in between
-Acting    a tool that runs a function; Gated, a tool that says it has begun and waits to be let go
+Acting    a tool that runs a function; Gated, a tool that says it has begun and waits to be released
 answer_text, answer_calls, …   whole answers
 """
 
@@ -167,7 +167,7 @@ async def say_ok(invocation: Invocation) -> Output:
 
 
 class Gated(Acting):
-    """A tool that says it has begun and waits to be let go."""
+    """A tool that says it has begun and waits to be released."""
 
     def __init__(self, name: str = "work", *, is_parallel: bool = False) -> None:
         self.begun = asyncio.Event()

@@ -25,7 +25,7 @@ __all__ = (
 Json = dict[str, Any]
 
 ERROR_MARK = "[tool error] "
-"""How an error is told to upstreams whose results have no flag."""
+"""How an error is reported to upstreams whose results have no flag."""
 
 CHOICES: dict[str, dict[str, Any]] = {
     "chat": {

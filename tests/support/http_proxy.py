@@ -12,7 +12,7 @@ from gateway_harness import wait_until
 
 __all__ = ("RunningProxy", "running_proxy")
 
-# A process of its own imports everything anew, on a machine that may be busy.
+# A new process imports everything again, on a machine that may be busy.
 PATIENCE = 60.0
 
 

@@ -128,7 +128,7 @@ def recorded(records: Path, event: str) -> int | None:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether the process is there, and not merely unburied."""
+    """Whether the process is there and is not a zombie."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
     except (FileNotFoundError, ProcessLookupError):
@@ -150,7 +150,7 @@ def played(main: Coroutine[object, object, None]) -> None:
 
 
 def _children() -> set[int]:
-    """Our child processes, unburied ones too."""
+    """Our child processes, zombies included."""
     found: set[int] = set()
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:

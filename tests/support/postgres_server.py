@@ -73,14 +73,14 @@ class PostgresServer:
         self._run("pg_ctl", "-D", str(self.data), "-w", "-m", "immediate", "stop")
 
     async def pause(self, seconds: float) -> None:
-        """Away for a while."""
+        """Stopped for a while."""
         await asyncio.to_thread(self.stop)
         await asyncio.sleep(seconds)
         await asyncio.to_thread(self.start)
 
     @contextmanager
     def silent(self) -> Generator[None, None, None]:
-        """The server's processes stand still: it takes connections and says nothing."""
+        """The server's processes are paused: it takes connections and says nothing."""
         main = int((self.data / "postmaster.pid").read_text(encoding="ascii").split()[0])
         listed = subprocess.run(
             ["ps", "-o", "pid=", "--ppid", str(main)], capture_output=True, text=True, check=True

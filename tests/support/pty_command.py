@@ -35,7 +35,7 @@ __all__ = (
 )
 
 PATIENCE = 30.0
-"""A process of its own imports everything anew, on a machine that may be busy."""
+"""A new process imports everything again, on a machine that may be busy."""
 WIDTH = 100
 
 

@@ -1,4 +1,4 @@
-"""The vendors' own SDKs behind one face: a conversation is held the way their documentation shows, in every mode they have.
+"""The vendors' own SDKs behind one interface: a conversation is held the way their documentation shows, in every mode they have.
 
 A mode is a way to ask: `create` and `parse` for a body, `stream` for the raw events, `helper` for the SDK's own
 accumulator. What an SDK made of the answer comes back as `Got`; the next turn replays it as the SDK holds it.

@@ -20,7 +20,7 @@ from ports import free_port
 __all__ = ("PATIENCE", "Served", "children", "serving")
 
 PATIENCE = 30.0
-"""A process of its own imports everything anew, on a machine that may be busy."""
+"""A new process imports everything again, on a machine that may be busy."""
 
 
 class Served:

@@ -103,7 +103,7 @@ def silent() -> None:
 
 
 def dies() -> None:
-    """Ends while it is being introduced."""
+    """Ends during the handshake."""
     print("there is no licence", file=sys.stderr, flush=True)
     sys.exit(4)
 
@@ -333,7 +333,7 @@ def notify(listener: object, method: str, notifications: object) -> None:
 
 
 def deaf() -> None:
-    """Reads nothing any more after it was introduced and had listed its tools."""
+    """Reads nothing more after the handshake and the list of its tools."""
 
     def list_tools(request: Message) -> None:
         answer(request, {"tools": [TOOL]})
@@ -416,7 +416,7 @@ def lies() -> None:
 
 
 def lies_about_tools() -> None:
-    """Its list of tools is none."""
+    """Its list of tools is not a list."""
     serve(works, [{"name": "work", "inputSchema": 5}])
 
 
