@@ -1,4 +1,4 @@
-"""Dragoman interprets LLM tool calls between OpenAI Chat Completions, OpenAI Responses and Anthropic Messages.
+"""Dragoman translates LLM tool calls between OpenAI Chat Completions, OpenAI Responses and Anthropic Messages.
 
 This module exports the names that most programs need. The vocabulary (parts, events, requests) is in `dragoman.model`,
 the codec of each dialect in `dragoman.dialects`.

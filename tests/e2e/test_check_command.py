@@ -317,7 +317,7 @@ def test_the_other_commands_work_without_the_extra(bare: Path) -> None:
     [
         ("memory:", 0, "ok      memory"),
         ("sqlite:kept.db", 0, "ok      sqlite"),
-        ("sqlite:", 0, "when there is something to keep"),
+        ("sqlite:", 0, "created when it is first needed"),
         ("postgresql://x:secret@127.0.0.1:1/x", 1, "FAILED"),
     ],
 )

@@ -323,5 +323,5 @@ def test_what_has_no_file_or_no_model_is_not_written(tmp_path: Path) -> None:
     )
     done = connect(tmp_path, "codex", "--write")
     assert done.returncode == 2
-    assert "--write: expected --model beside it" in done.stderr
+    assert "--write: expected --model as well" in done.stderr
     assert not (tmp_path / ".codex").exists()

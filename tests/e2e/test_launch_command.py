@@ -530,7 +530,7 @@ def test_an_upstream_that_wants_the_clients_key_gets_one_of_the_environment(tmp_
         )
         done = launch(tmp_path, "--config", "c.toml", "claude")
         assert done.returncode == 2
-        assert "upstreams.a.api_key: the client is to bring the key" in done.stderr
+        assert "upstreams.a.api_key: the client must send the key" in done.stderr
         done = launch(
             tmp_path, "--config", "c.toml", "claude", "--", "ask", DRAGOMAN_UPSTREAM_KEY="sk-mine"
         )

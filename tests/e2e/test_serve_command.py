@@ -15,7 +15,7 @@ import pytest
 from gateway_harness import wait_until
 from ports import free_port
 
-PATIENCE = 60.0  # a process of its own imports everything anew, on a machine that may be busy
+PATIENCE = 60.0  # a new process imports everything again, on a machine that may be busy
 
 
 @contextmanager

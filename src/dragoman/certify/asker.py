@@ -82,11 +82,11 @@ class ProbeAnswer(Struct, frozen=True, kw_only=True):
     tools: tuple[Tool, ...] = ()
 
 
-class CannotGoOn(Exception):
+class RunStopped(Exception):
     """Further requests would be useless. The message says why, without a key."""
 
 
-class BudgetSpent(CannotGoOn):
+class BudgetSpent(RunStopped):
     """The run has sent as many requests as it may."""
 
 
@@ -133,7 +133,7 @@ class Asker:
         """Ask once. model: another than this asker's. is_vital: False for a question whose failure says nothing about the next.
 
         Raises:
-            CannotGoOn: the upstream refuses the key, limits its rate, does not answer any more, or the budget is spent.
+            RunStopped: the upstream refuses the key, limits its rate, does not answer any more, or the budget is spent.
         """
         model = model or self._model
         seen = await self._ask_in_time(probe, settings, model)
@@ -145,7 +145,7 @@ class Asker:
                 break
             wait = usual if error.retry_after is None else error.retry_after
             if wait > _LONGEST_WAIT:
-                raise CannotGoOn(f"the upstream wants a pause of {wait:g} s: {error.message}")
+                raise RunStopped(f"the upstream wants a pause of {wait:g} s: {error.message}")
             await asyncio.sleep(wait)
             seen = await self._ask_in_time(probe, settings, model)
         self._check(seen.error)
@@ -153,15 +153,15 @@ class Asker:
 
     def _check(self, error: ErrorInfo | None) -> None:
         if error is not None and error.kind in _LATER:
-            raise CannotGoOn(f"the upstream is busy or limits its rate: {error.message}")
+            raise RunStopped(f"the upstream is busy or limits its rate: {error.message}")
         if error is not None and error.kind in _NO_ACCESS:
-            raise CannotGoOn(f"the upstream refuses access: {error.message}")
+            raise RunStopped(f"the upstream refuses access: {error.message}")
         if error is None or not _is_silence(error):
             self._silences = 0
             return
         self._silences += 1
         if self._silences >= _MOST_SILENCES:
-            raise CannotGoOn(f"the upstream does not answer any more: {error.message}")
+            raise RunStopped(f"the upstream does not answer any more: {error.message}")
 
     async def _ask_in_time(
         self, probe: ProbeRequest, settings: UpstreamSettings, model: str

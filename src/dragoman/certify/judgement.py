@@ -196,7 +196,7 @@ def two_calls(seen: ProbeAnswer) -> ProbeJudgement:
 @_of_answers
 def calls_nothing(seen: ProbeAnswer) -> ProbeJudgement:
     if calls_of(seen):
-        return ProbeJudgement("wrong", "the model called a tool though it must not")
+        return ProbeJudgement("wrong", "the model called a tool although it must not")
     return _right(seen)
 
 

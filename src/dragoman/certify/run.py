@@ -16,9 +16,9 @@ from dragoman.certify.asker import (
     MAX_REQUESTS,
     PATIENCE,
     Asker,
-    CannotGoOn,
     ProbeAnswer,
     ProbeRequest,
+    RunStopped,
 )
 from dragoman.certify.judgement import ProbeJudgement, answers, short
 from dragoman.certify.probes import (
@@ -100,7 +100,7 @@ async def certify(  # noqa: PLR0913 -- an upstream, and how it is asked
     stopped: str | None = None
     try:
         await run.ask_all(environ, is_quick=is_quick)
-    except CannotGoOn as error:
+    except RunStopped as error:
         stopped = str(error)
     finally:
         await asker.close()
@@ -147,7 +147,7 @@ class _Run:
         for probe in BASIC:
             found = await self._examine(probe)
             if found.status == "unhelped":
-                raise CannotGoOn(f"nothing works without {probe.title}: {found.detail}")
+                raise RunStopped(f"nothing works without {probe.title}: {found.detail}")
         self._judge_usage()
         called = await self._examine(CALL)
         needing = (*TOOLS, *CLIENTS)
@@ -196,7 +196,7 @@ class _Run:
         if probe.judge(seen).verdict == "right":
             return judged
         return ProbeJudgement(
-            "absent", "the model does not do what it was asked for, in a short prompt neither"
+            "absent", "the model does not do what it is asked to do, not even with a short prompt"
         )
 
     async def _try(self, probe: Probe, settings: UpstreamSettings, tries: int) -> ProbeJudgement:
@@ -371,10 +371,10 @@ class _Run:
             detail = "it answers for any model name"
         elif not 400 <= (error.status or 0) < 500:
             status = "lacks"
-            detail = f"an unknown model is answered by {error.status}, which clients take for a passing fault"
+            detail = f"an unknown model is answered by {error.status}, which clients take for a temporary failure"
         elif error.raw is None:
             status = "repaired"
-            detail = "its errors are no JSON; clients get one of their own dialect"
+            detail = "its errors are not JSON; clients get an error in their own dialect"
         self._found(ProbeFinding(name="error", title="an error", status=status, detail=detail))
 
     async def _ask_for_more(self, environ: Mapping[str, str]) -> None:
@@ -390,7 +390,7 @@ class _Run:
             if answers(seen).verdict == "right":
                 spoken.append(other)
         if spoken:
-            why = "it speaks these too: their clients are served without translation, if it does so well"
+            why = "it speaks these too; with this setting, clients of these dialects are served without translation"
             self.suggestions["also"] = ((*self.settings.also, *spoken), why)
         detail = f"it speaks {', '.join(spoken)} too" if spoken else "it speaks no other"
         self._found(ProbeFinding(name="also", title="other dialects", status="ok", detail=detail))

@@ -108,7 +108,7 @@ _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
         configure_serve,
     ),
     "reload": (
-        "have a gateway that runs read its configuration again, without stopping it",
+        "make a running gateway read its configuration again, without stopping it",
         configure_reload,
     ),
     "launch": (
@@ -120,7 +120,7 @@ _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
         configure_run,
     ),
     "init": (
-        "write a dragoman.toml for the keys, local servers and programs that are there",
+        "write a dragoman.toml for the keys, local servers and programs that it finds",
         configure_init,
     ),
     "check": (
@@ -128,7 +128,7 @@ _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
         configure_check,
     ),
     "certify": (
-        "ask an upstream what real clients ask, and write the section that makes up for what it gets wrong",
+        "send an upstream the requests of real clients, and write the settings that correct what it gets wrong",
         configure_certify,
     ),
     "keys": (
@@ -136,7 +136,7 @@ _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
         configure_keys,
     ),
     "trust": (
-        "say once that the dragoman.toml of a folder may start programs and send keys",
+        "allow the dragoman.toml of a folder to start programs and send keys",
         configure_trust,
     ),
     "connect": (

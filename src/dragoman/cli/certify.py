@@ -64,22 +64,25 @@ _TITLE_WIDTH = 52
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = """\
-It sends some forty small requests, and two of the size of Codex's and Claude Code's, as the gateway would send them; each
-setting that it writes was tried and helped. The key is never shown or written.
+It sends about forty small requests, and two as large as the first ones of Codex and Claude Code, as the gateway would send them.
+It has tried every setting that it writes. The key is never shown or written.
 
-  ok           it works                          lacks it     it does not, and the usual clients do without
-  repaired     the gateway mends it by itself    CANNOT HELP  it does not work, and no setting makes up for it
-  setting      it works with a setting           not shown    the model did not do it, so nothing is known
+  ok           it works                           lacks it     it does not work, but the usual clients do not need it
+  repaired     the gateway repairs it by itself   CANNOT HELP  it does not work, and no setting helps
+  setting      it works with a setting            not shown    the model did not do it, so the result is unknown
 
-exit codes: 0 it works as it is, 1 it needs settings or cannot be helped in something, 2 it could not be asked"""
+exit codes: 0 it works as it is, 1 it needs settings or has a fault that no setting corrects, 2 it could not be asked"""
     parser.add_argument(
         "place",
         metavar="URL",
         help="the address of an upstream, such as http://127.0.0.1:11434/v1, or the name of one in the configuration, "
-        "which is asked with the settings that it has there",
+        "whose settings then apply",
     )
     parser.add_argument(
-        "--kind", choices=_KINDS, default="auto", help="what it speaks (default: auto: found out)"
+        "--kind",
+        choices=_KINDS,
+        default="auto",
+        help="the dialect that it speaks (default: auto, which finds out)",
     )
     parser.add_argument(
         "--model", metavar="MODEL", help="the model to ask (default: the only one that it lists)"
@@ -91,13 +94,13 @@ exit codes: 0 it works as it is, 1 it needs settings or cannot be helped in some
         "for the vendor itself)",
     )
     parser.add_argument(
-        "--name", metavar="NAME", help="the name of the section (default: by the address)"
+        "--name", metavar="NAME", help="the name of the section (default: made from the address)"
     )
     parser.add_argument(
         "--write",
         dest="section_file",
         metavar="FILE",
-        help="add the section to this file, or make the file; a section that is there is never changed",
+        help="add the section to this file, or create the file; an existing section is never changed",
     )
     parser.add_argument(
         "--json", action="store_true", help="print the report as JSON, and nothing else"
@@ -222,7 +225,7 @@ def _of_configuration(options: Options) -> tuple[str, UpstreamSettings, str | No
             f"upstreams.{options.place}: only upstreams over HTTP with a key of their own can be asked"
         )
     named = models_to_ask(whole, options.place)
-    # Peers answer alike, so the first one is asked.
+    # All peers give the same answer, so the first one is asked.
     settings = next(iter(peers_of(options.place, settings).values()))
     return options.place, settings, options.model or next(iter(named), None)
 
@@ -389,7 +392,7 @@ def _summary(report: "CertifyReport", text: str, secrets: Secrets) -> Iterator[L
     yield (Span(f"{said}; {report.asked} requests, {tokens}", "faint"),)
     yield ()
     if not text:
-        yield (Span("nothing is to be added to its section"),)
+        yield (Span("its section needs no change"),)
     for line in text.splitlines():
         style: Style = (
             "faint" if line.startswith("#") else "title" if line.startswith("[") else "plain"

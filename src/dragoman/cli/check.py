@@ -75,7 +75,7 @@ def _check(options: Options) -> int:
     logging.getLogger().addHandler(log)
     ask = not options.no_ask
     if ask and any(map(can_be_asked, settings.upstreams.values())):
-        show(((), (Span("asking each upstream for a few tokens (--no-ask: not)", "faint"),)))
+        show(((), (Span("asking each upstream for a few tokens (--no-ask skips this)", "faint"),)))
     try:
         findings = asyncio.run(check_upstreams(settings, os.environ, ask=ask))
         store = asyncio.run(check_store(settings.store, os.environ))

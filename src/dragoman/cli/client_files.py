@@ -69,7 +69,7 @@ def write_client(client: str, access: GatewayAccess, environ: Mapping[str, str])
         ConfigError: no model is known, or a file cannot be read or written.
     """
     if access.model == UNKNOWN_MODEL:
-        raise ConfigError("--write: expected --model beside it, no model is known")
+        raise ConfigError("--write: expected --model as well, no model is known")
     return "".join(map(_report, WRITERS[client](access, environ)))
 
 

@@ -33,7 +33,7 @@ from dragoman.server.running import RunningGateway, find_gateway, recorded_urls
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
-        "It asks the gateway that runs for its models; standard error says what is missing. "
+        "It asks the running gateway for its models; standard error says what is missing. "
         "Exit code: 0 printed or written, 2 the configuration cannot work."
     )
     parser.add_argument(
@@ -47,7 +47,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_config_option(parser)
     parser.add_argument(
         "--url",
-        help="where the gateway is (default: where one runs, else where the configuration says)",
+        help="the address of the gateway (default: that of the running one, else that of the configuration)",
     )
     parser.add_argument(
         "--model", help="the model to ask for (default: the one that fits the client)"

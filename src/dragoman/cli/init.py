@@ -194,7 +194,7 @@ def _codex(environ: Mapping[str, str]) -> Iterator[FoundUpstream | str]:
 # --- the file ---------------------------------------------------------------------------------------------------------
 
 _HEAD = """\
-# The configuration of Dragoman, as `dragoman init` found things.
+# The configuration of Dragoman, based on what `dragoman init` found.
 # `dragoman check` shows what results from it, and tries each upstream; with --all it shows every key.
 
 [server]
@@ -203,7 +203,7 @@ _HEAD = """\
 # api_keys = ["…"]      # keys that clients must send; better in the variable DRAGOMAN_API_KEYS
 """
 _REHEARSAL = """
-# Nothing was found that runs a model. The rehearsal is a stand-in that needs no key and no network.
+# No key and no server of a model was found. The rehearsal is a stand-in that needs no key and no network.
 [upstreams.rehearsal]
 kind = "rehearsal"
 """

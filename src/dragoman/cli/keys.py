@@ -39,7 +39,7 @@ _LIMITS = tuple(
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
-        "add prints the new key once; the file holds only its digest. A running gateway knows the change after it has reloaded its configuration, or is started again. "
+        "add prints the new key once; the file holds only its digest. A running gateway uses the change after it has reloaded its configuration (dragoman reload). "
         f"Limits: {', '.join(_LIMITS)}. Exit code: 0 done, 2 the file cannot be used, or has no such key."
     )
     parser.add_argument("action", choices=("add", "list", "revoke"), help="what to do")
@@ -91,11 +91,11 @@ def _run(options: Options) -> int:
         print(f"The key {visible_line(name)} is revoked.", file=sys.stderr)
         if not _settings(file, changed):
             print(
-                "No named key is left. Without any key (server.api_keys too), every program on this machine may use the gateway.",
+                "No named key is left. If server.api_keys is empty too, every program on this machine may use the gateway.",
                 file=sys.stderr,
             )
     print(
-        "A gateway that runs knows it after it has reloaded its configuration or is started again.",
+        "A running gateway uses the change after it has reloaded its configuration (dragoman reload).",
         file=sys.stderr,
     )
     return CLEAN

@@ -1,4 +1,4 @@
-"""`dragoman reload`: has a gateway that runs read its configuration again, or replace its workers, and says what came of it."""
+"""`dragoman reload`: makes a running gateway read its configuration again, or replace its workers, and prints the result."""
 
 import argparse
 import os
@@ -26,7 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--restart",
         action="store_true",
-        help="start new workers, with the code that is installed now, and let the old ones go when the new ones serve",
+        help="start new workers, with the code that is installed now, and stop the old ones when the new ones serve",
     )
     parser.set_defaults(run=_reload)
 
@@ -47,7 +47,7 @@ def _reload(options: Options) -> int:
         ) from error
     outcome = _wait(gateway, count)
     if outcome.problems:
-        complain([*outcome.problems, f"{gateway.url} goes on with the settings that it had"])
+        complain([*outcome.problems, f"{gateway.url} keeps its settings"])
         return 1
     for note in outcome.notes:
         print(note)
@@ -67,7 +67,7 @@ def _choose(gateways: list[RecordedGateway], url: str | None) -> RecordedGateway
     if not gateways:
         raise ConfigError(
             f"expected a gateway{where} that this user started with `dragoman serve`; found none. "
-            "Another user's, or one in a container, gets the signal: kill -HUP PID"
+            "For a gateway of another user, or one in a container, send the signal: kill -HUP PID"
         )
     if len(gateways) > 1:
         found = ", ".join(each.url for each in gateways)

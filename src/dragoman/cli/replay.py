@@ -41,7 +41,7 @@ class Replayed(Struct, frozen=True):
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "Exit code: 0 the calls are the same, 1 they differ, 2 nothing could be sent. Prose, ids and usage may differ. "
-        "Arguments that are the same JSON in another spelling are shown, and differ only with --bytes."
+        "Arguments that are the same JSON in another spelling are shown, but count as a difference only with --bytes."
     )
     parser.add_argument("folder", metavar="DIR", help="a recording, or a folder of recordings")
     add_config_option(parser)

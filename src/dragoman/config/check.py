@@ -143,7 +143,7 @@ def check_surroundings(settings: Settings, environ: Mapping[str, str]) -> None:
         elif variable is not None and (held := _VARIABLE.fullmatch(environ[variable])):
             problems.append(
                 f"{path}.api_key_env: expected a key in the environment variable {variable}, "
-                f"it holds the name of the variable {held[1]}, which nothing replaces"
+                f"it holds the name of the variable {held[1]}, which is not replaced"
             )
         program = upstream.command[0] if upstream.command else ""
         if upstream.kind == "codex" and which(program, path=environ.get("PATH")) is None:
@@ -532,7 +532,7 @@ def _keys_of(upstream: UpstreamSettings, path: str) -> Iterator[str]:
     variable = _VARIABLE.fullmatch(upstream.api_key or "")
     if variable is not None:
         yield (
-            f"{path}.api_key: expected a key, got the name of a variable, which nothing replaces here; "
+            f"{path}.api_key: expected a key, got the name of a variable, which is not replaced here; "
             f'write api_key_env = "{variable[1]}"'
         )
     named = _VARIABLE.fullmatch(upstream.api_key_env or "")

@@ -60,7 +60,7 @@ _S = TypeVar("_S", bound=Struct)
 # Kinds that need neither a base_url nor a key from the operator.
 _AT_HOME = ("rehearsal", "codex", "chatgpt-codex")
 _UNKNOWN_KEY = ": unknown key"
-_KEYS_SHOWN = "remove it, and `dragoman check --all` shows those that there are"
+_KEYS_SHOWN = "remove it; `dragoman check --all` shows every key"
 _SECTIONS: Mapping[str, type[Struct]] = {
     "[server]": ServerSettings,
     "[[routes]]": Route,
@@ -271,7 +271,7 @@ def _home_of(problem: str) -> str:
     """The sections in which an unknown key would be known; else how to see the known ones."""
     key = problem.removesuffix(_UNKNOWN_KEY).rpartition(".")[2]
     homes = [name for name, kind in _SECTIONS.items() if key in kind.__struct_fields__]
-    return f"; it belongs into {' or '.join(homes)}" if homes else f"; {_KEYS_SHOWN}"
+    return f"; it belongs in {' or '.join(homes)}" if homes else f"; {_KEYS_SHOWN}"
 
 
 def _overrides_of(flags: Flags) -> list[Override]:

@@ -181,7 +181,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     websocket: whether the Responses door also speaks WebSocket. websocket_max_age: seconds after which a connection takes no
         further request, like OpenAI's. websocket_memory: bytes of conversations that the connections of a worker remember
         together: a thousand long sessions of Codex. A client whose conversation is forgotten sends it whole.
-    limits_without_store: what becomes of requests of a key with limits while the store, which has the counts, does not answer.
+    limits_without_store: what happens to requests of a key with limits while the store, which has the counts, does not answer.
     """
 
     host: str = "127.0.0.1"
@@ -272,7 +272,7 @@ class HostedSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     max_parallel: Count = 8
 
 
-class Meant(Struct, frozen=True):
+class KindHints(Struct, frozen=True):
     """Words that people write in place of those that a key accepts: for each, the accepted word and a hint."""
 
     words: dict[str, tuple[str, str]]
@@ -280,7 +280,7 @@ class Meant(Struct, frozen=True):
 
 _CHAT_HINT = 'servers that imitate OpenAI are `kind = "chat"`; their base_url mostly ends with /v1'
 _MESSAGES_HINT = 'Anthropic is `kind = "messages"`'
-KIND_HINTS = Meant(
+KIND_HINTS = KindHints(
     {
         "openai": (
             "chat",

@@ -15,7 +15,7 @@ from typing import Annotated, Literal, TypeVar, Union, cast, get_args, get_origi
 from msgspec import Struct, structs
 
 from dragoman._json import dumps
-from dragoman.config.settings import Meant, Range
+from dragoman.config.settings import KindHints, Range
 from dragoman.errors import ConfigError
 
 _S = TypeVar("_S", bound=Struct)
@@ -97,7 +97,7 @@ def _read(kind: object, value: object, path: str, problems: Problems) -> object:
     origin = cast("object", get_origin(kind))
     if origin is Annotated:
         inner, note = get_args(kind)[:2]
-        if isinstance(note, Meant) and isinstance(value, str) and value.lower() in note.words:
+        if isinstance(note, KindHints) and isinstance(value, str) and value.lower() in note.words:
             meant, hint = note.words[value.lower()]
             problems.append(f'{path}: expected {_meaning(inner)}, got "{value}"; {hint}')
             return meant
@@ -230,7 +230,7 @@ def _meaning(kind: object) -> str:
         return f"one of {words(get_args(kind))}"
     if origin is tuple:
         item = get_args(kind)[0]
-        return f"a list, each {_meaning(item)}"
+        return f"a list, each entry {_meaning(item)}"
     return _MEANINGS.get(origin or kind, "a table")
 
 
@@ -380,7 +380,7 @@ def _holds_structs(value: object) -> bool:
 
 
 def toml_value(value: object) -> str:
-    """A value as it stands behind the sign of equality."""
+    """A value as it is written after the `=`."""
     if isinstance(value, dict):
         pairs = cast("dict[str, object]", value).items()
         return (

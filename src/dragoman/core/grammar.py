@@ -114,7 +114,7 @@ class GrammarChecker:
         """
         state = TRANSITIONS.get((self._state, type(event)))
         if state is None:
-            self._refuse(event, f"it may not stand where the answer is {self._state.name}")
+            self._refuse(event, f"it is not allowed while the answer is {self._state.name}")
         if isinstance(event, Delta):
             self._grow(event)
             return  # no delta changes the state

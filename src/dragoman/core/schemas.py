@@ -111,7 +111,7 @@ def fix_schema(
     if strict:
         reason = _why_not_strict(fixed, rules)
         if reason:
-            notes.append(f"strict taken back: {reason}")
+            notes.append(f"strict removed: {reason}")
             strict = False
     return out, strict, tuple(notes)
 

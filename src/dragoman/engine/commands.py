@@ -214,7 +214,7 @@ class _Script:
                 change = self._note(words)
                 if change > 0 and (cases or closer):
                     # This parser does not distinguish the bracket after a pattern of `case` from the closing one.
-                    self._found.hide("it has a case within something else")
+                    self._found.hide("it has a `case` inside another construct")
                 cases = max(cases + change, 0)
         else:
             if closer:
@@ -514,7 +514,7 @@ class _Script:
         plain = _PLAIN_PARAMETER.match(self._text, self._at)
         if plain is not None:
             if plain[0][0] == "!" and len(plain[0]) > 2:
-                self._found.hide("it uses a variable by a name that another one holds")
+                self._found.hide("it uses a variable whose name another variable holds")
             self._at = plain.end()
             return
         known = _PARAMETER.match(self._text, self._at)

@@ -21,7 +21,7 @@ DEFAULT_THRESHOLD = 100_000
 """Tokens of one exchange. Models for agents take 128,000 and more; this leaves room for one more long answer."""
 
 INSTRUCTION = (
-    "The conversation has become too long to go on with as a whole. Write a summary of everything above that allows "
+    "The conversation has become too long to continue as a whole. Write a summary of everything above that allows "
     "the work to be continued without it: the task in the user's words, what was done and found, names of files and "
     "values that will be needed again, decisions and their reasons, what failed, and what remains to be done. "
     "Answer with the summary alone, and call no tools."

@@ -111,7 +111,7 @@ async def check_store(
         if not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
             detail = f"{file} cannot be made: {folder} is not a folder that can be written"
             return CheckFinding("store", is_ok=False, detail=detail)
-        where = f"sqlite, in {file} when there is something to keep"
+        where = f"sqlite, in {file}, created when it is first needed"
         return CheckFinding("store", is_ok=True, detail=where)
     try:
         async with asyncio.timeout(patience):

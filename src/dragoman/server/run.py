@@ -119,7 +119,8 @@ class Server(uvicorn.Server):
         configure_logging(settings.log, None, self._app.gateway.inspector.secrets)
         _warn(settings)
         logger.info(
-            "the configuration was read again; %d requests go on as before", self._app.open_streams
+            "the configuration was read again; %d running requests keep the earlier settings",
+            self._app.open_streams,
         )
 
     def _check_times(self, connection: GatewayProtocol | WebSocketProtocol, now: float) -> None:

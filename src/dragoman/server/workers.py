@@ -45,7 +45,7 @@ _POLL_SECONDS = 0.2
 # A worker that fails sooner cannot start, and restarting it would never end. (A worker that a signal ended, or that was
 # asked to end, has an exit code of zero or below.)
 _MIN_LIFE_SECONDS = 2.0
-# In which a worker must read the settings, or begin to serve. A worker imports everything anew, on a machine that may be busy.
+# In which a worker must read the settings, or begin to serve. A worker imports everything again, on a machine that may be busy.
 _PATIENCE = 60.0
 _ANSWER_POLL = 0.05
 

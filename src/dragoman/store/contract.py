@@ -327,7 +327,7 @@ class Conversations(Protocol):
         """Add items at the end. `by`: the response that holds the conversation; its hold is released.
 
         Raises:
-            StoreHeld: another response holds the conversation, or `by` does not (any more).
+            StoreHeld: another response holds the conversation, or `by` holds it no longer.
             StoreConflict: the conversation has an item with one of these ids. StoreTooLarge: a cap or `MAX_ITEMS` is exceeded.
         """
         ...

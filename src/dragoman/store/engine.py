@@ -146,13 +146,15 @@ def check_size(size: int, settings: StoreSettings, what: str, *, is_sent: bool =
 
 def missing(response_id: str) -> StoreMissing:
     return StoreMissing(
-        f"expected a stored response, none is called {response_id!r} (any more)",
+        f"expected a stored response, found none with the id {response_id!r}",
         response_id=response_id,
     )
 
 
 def exists(response_id: str) -> StoreConflict:
-    return StoreConflict(f"expected a new id, a response called {response_id!r} is stored already")
+    return StoreConflict(
+        f"expected a new id, a response with the id {response_id!r} is stored already"
+    )
 
 
 def _ended_before(response_id: str, status: Status) -> StoreConflict:
@@ -161,7 +163,7 @@ def _ended_before(response_id: str, status: Status) -> StoreConflict:
 
 def claim_taken(response_id: str, parent: str | None) -> StoreConflict:
     return StoreConflict(
-        f"expected {response_id!r} to hold the claim on continuing {parent!r}, it does not (any more)"
+        f"expected {response_id!r} to hold the claim on continuing {parent!r}, but it does not"
     )
 
 
@@ -174,7 +176,7 @@ def broken_chain(oldest: StoredHead, *, count: int, size: int) -> StoreMissing |
         )
     parent = oldest.parent or ""
     return StoreMissing(
-        f"expected the response {parent!r}, which {oldest.id!r} continues, it is not stored (any more)",
+        f"expected the response {parent!r}, which {oldest.id!r} continues, but it is not stored",
         response_id=parent,
     )
 
@@ -250,26 +252,28 @@ def extend(row: ConversationRow, items: Collection[ItemRow], expires: float) -> 
 
 def held(conversation_id: str) -> StoreHeld:
     return StoreHeld(
-        f"expected the conversation {conversation_id!r} to be free, a response holds it"
+        f"expected the conversation {conversation_id!r} to be free, but a response holds it"
     )
 
 
 def no_conversation(conversation_id: str) -> StoreMissing:
     return StoreMissing(
-        f"expected a stored conversation, none is called {conversation_id!r} (any more)",
+        f"expected a stored conversation, found none with the id {conversation_id!r}",
         response_id=conversation_id,
     )
 
 
 def no_item(item_id: str) -> StoreMissing:
     return StoreMissing(
-        f"expected an item of the conversation, none is called {item_id!r} (any more)",
+        f"expected an item of the conversation, found none with the id {item_id!r}",
         response_id=item_id,
     )
 
 
 def item_exists(item_id: str) -> StoreConflict:
-    return StoreConflict(f"expected new ids, the conversation has an item called {item_id!r}")
+    return StoreConflict(
+        f"expected new ids, the conversation has an item with the id {item_id!r} already"
+    )
 
 
 class StoredContent(Struct, gc=False):
@@ -386,7 +390,7 @@ class StoreEngine(Protocol):
     async def change_key(self, name: str, change: KeyUpdate[T]) -> T:
         """Replace the stored state of a key by what `change` makes of it, and return its result.
 
-        Nobody else reads or changes the state meanwhile. `change` may be called again if the engine retries. Raises whatever it raises.
+        Nothing else reads or changes the state meanwhile. `change` may be called again if the engine retries. Raises whatever it raises.
         """
         ...
 

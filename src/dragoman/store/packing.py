@@ -237,7 +237,7 @@ _read_old_both = msgpack.Decoder(_OldBoth).decode
 def _read_old(data: bytes, read: Callable[[bytes], T]) -> T:
     # A value made of pieces is itself packed in one piece.
     if data[:1] in (_SEVERAL, _OLD_PIECES, _OLD_BOTH):
-        raise StoreDamaged("expected pieces of a stored value, they are packed otherwise")
+        raise StoreDamaged("expected pieces of a stored value, they are packed in another way")
     try:
         return read(unpack_bytes(data))
     except FAST_FAILURES as error:

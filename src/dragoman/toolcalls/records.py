@@ -141,7 +141,7 @@ class _Entry(Struct, eq=False):
         return "".join(self.pieces)
 
     def snapshot(self) -> ToolCallRecord:
-        """The record, made anew only after a change."""
+        """The record, made again only after a change."""
         if self.record is None:
             text = self.text()
             if self.is_closed:

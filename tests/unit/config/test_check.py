@@ -298,8 +298,8 @@ def test_a_retry_policy_that_cannot_work_is_refused(retry: RetrySettings, line: 
         (
             {"base_url": "", "peers": (structs.replace(PEER, api_key="$MY_KEY"),)},
             (
-                "upstreams.a.peers[0].api_key: expected a key, got the name of a variable, which nothing "
-                'replaces here; write api_key_env = "MY_KEY"'
+                "upstreams.a.peers[0].api_key: expected a key, got the name of a variable, which is not "
+                'replaced here; write api_key_env = "MY_KEY"'
             ),
         ),
         (

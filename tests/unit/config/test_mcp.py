@@ -53,7 +53,7 @@ def test_values_of_a_table_become_settings() -> None:
     [
         ({"command": ["x"]}, "mcp.name: expected a string, it is missing"),
         ({"name": "a", "comand": ["x"]}, "mcp.comand: unknown key; did you mean `command`?"),
-        ({"name": "a", "command": "x y"}, "mcp.command: expected a list, each a string"),
+        ({"name": "a", "command": "x y"}, "mcp.command: expected a list, each entry a string"),
         ({"name": "a", "command": ["x", 5]}, "mcp.command[1]: expected a string"),
         ({"name": "a", "command": ["x"], "env": {"A": 1}}, "mcp.env.A: expected a string"),
         ({"name": "a", "command": ["x"], "env": []}, "mcp.env: expected a table"),

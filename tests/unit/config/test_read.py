@@ -173,11 +173,11 @@ def test_a_huge_file_is_refused() -> None:
         ),
         (
             '[upstreams.a]\nkind = "rehearsal"\nupstream_model = "x"',
-            "upstreams.a.upstream_model: unknown key; it belongs into [[routes]]",
+            "upstreams.a.upstream_model: unknown key; it belongs in [[routes]]",
         ),
         (
             '[upstreams.a]\nkind = "rehearsal"\nzzz = "x"',
-            "upstreams.a.zzz: unknown key; remove it, and `dragoman check --all` shows those that there are",
+            "upstreams.a.zzz: unknown key; remove it; `dragoman check --all` shows every key",
         ),
         ('[server]\nport = "1"', "server.port: expected an integer, got a string"),
         ("[server]\nport = true", "server.port: expected an integer, got true or false"),
@@ -190,7 +190,7 @@ def test_a_huge_file_is_refused() -> None:
         ),
         (
             '[server]\napi_keys = "sk-secret"',
-            "server.api_keys: expected a list, each a string, got a string",
+            "server.api_keys: expected a list, each entry a string, got a string",
         ),
         ("[server]\napi_keys = [1]", "server.api_keys[0]: expected a string, got an integer"),
         ("[server]\nhost = 2020-01-01", "server.host: expected a string, got a date or time"),
@@ -199,7 +199,7 @@ def test_a_huge_file_is_refused() -> None:
         ("upstreams = {a = 1}", "upstreams.a: expected a table, got an integer"),
         (
             "[routes]\nmodel = 1",
-            "routes: expected a list, each a table, got a table",
+            "routes: expected a list, each entry a table, got a table",
         ),
         ('[[routes]]\nmodel = "*"', "routes[0].upstream: expected a string, it is missing"),
         (

@@ -243,7 +243,7 @@ def test_strict_is_kept_only_for_a_schema_closed_at_every_level(
     fixed, flag, notes = fix({**STRICT_CLOSED, **change}, rules, strict=True)
     assert flag is (not reason)
     if reason:
-        assert notes[-1].startswith("strict taken back: ")
+        assert notes[-1].startswith("strict removed: ")
         assert reason in notes[-1]
     else:
         assert notes == ()

@@ -132,9 +132,9 @@ def test_streams_that_earlier_versions_stored_are_read() -> None:
         (b"\x06", "00 to 05"),
         (b"\x04\x00", "pieces"),
         (b"\x04\x00not", "pieces"),
-        (b"\x04\x03\x00\x00\x00\x00", "otherwise"),
-        (b"\x04\x04\x00\x90", "otherwise"),
-        (b"\x05\x05\x00\x90", "otherwise"),
+        (b"\x04\x03\x00\x00\x00\x00", "in another way"),
+        (b"\x04\x04\x00\x90", "in another way"),
+        (b"\x05\x05\x00\x90", "in another way"),
         (b"\x05\x00\x92\x01\x02", "pieces"),
         (b"\x03\x00\x00\x00\x02\x05\x00", "lengths"),
         (

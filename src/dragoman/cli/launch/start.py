@@ -236,7 +236,7 @@ def _own(settings: Settings, client: LaunchedClient, *, is_short: bool) -> _Gate
             settings.upstreams[name].api_key == PASS_ON and each.api_key_env is None
         ):
             raise ConfigError(
-                f"upstreams.{name}.api_key: the client is to bring the key, and {client.title} is launched without one; "
+                f"upstreams.{name}.api_key: the client must send the key, but {client.title} is launched without one; "
                 "set the key in DRAGOMAN_UPSTREAM_KEY"
             )
     server = structs.replace(

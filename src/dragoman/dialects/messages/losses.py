@@ -67,7 +67,9 @@ _EVERYWHERE: LossTable = {
         "a call of a kind this dialect does not have is written as tool_use", "carry"
     ),
     "call_seal": LossRule("a seal on a call, which has no field here", "drop"),
-    "provider_call": LossRule("a call run by another provider, which has no peer here", "drop"),
+    "provider_call": LossRule(
+        "a call run by another provider, which has no equivalent here", "drop"
+    ),
     "provider_result": LossRule("a result of another provider's own tool", "drop"),
     "reasoning_entries": LossRule(
         "several reasoning texts are joined by a blank line into one thinking block", "carry"
@@ -101,7 +103,9 @@ _REQUESTS: LossTable = {
     "custom_tool": LossRule(
         "a custom tool is offered as a function with one string, `input`", "carry"
     ),
-    "builtin_tool": LossRule("a built-in tool of another provider without a peer here", "drop"),
+    "builtin_tool": LossRule(
+        "a built-in tool of another provider without an equivalent here", "drop"
+    ),
     "tool_choice": LossRule("a choice of a tool that is not offered; the choice is `auto`", "drop"),
     "strict": LossRule("strict is removed: the schema or the upstream does not allow it", "drop"),
     "schema": LossRule("keywords of a tool's schema that the upstream refuses", "drop"),

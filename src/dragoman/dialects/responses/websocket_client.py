@@ -360,7 +360,7 @@ def _form_of(item: object) -> tuple[bytes, bool]:
 
 
 def _parsed(text: str) -> object:
-    """JSON as a value: clients that keep arguments as an object write them anew. Other text as it is."""
+    """JSON as a value: clients that keep arguments as an object write them again. Other text as it is."""
     try:
         return {"json": cast("object", loads(text))}
     except MalformedJson:

@@ -307,7 +307,7 @@ def _plainly(line: str) -> str:
 _FORMAT = (
     "A patch begins with *** Begin Patch and ends with *** End Patch. Between them: *** Add File: path, then its lines, "
     "each after +; *** Delete File: path; *** Update File: path, perhaps *** Move to: path, then chunks: @@ with the line "
-    "of the function or class the change is in, then lines after a space (kept), - (taken away) or + (added), with about "
+    "of the function or class the change is in, then lines after a space (kept), - (removed) or + (added), with about "
     "three lines kept before and after. Paths are relative to the working folder. All changes are made, or none."
 )
 FREEFORM_DESCRIPTION = (

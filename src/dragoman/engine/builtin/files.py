@@ -83,14 +83,14 @@ def _numbered(content: str, arguments: ReadArguments) -> str:
 
 
 WRITE_DESCRIPTION = (
-    "Write a file, whole: a new one, or in place of the one that is there. Folders on the way are made. To change a part of "
-    "a file, edit it."
+    "Write a whole file: create it, or replace the existing one. Missing folders are created. To change a part of a file, "
+    "use edit."
 )
 
 
 class WriteArguments(Struct, forbid_unknown_fields=True):
     path: Annotated[str, "The file, relative to the working folder"]
-    content: Annotated[str, "All that the file is to hold"]
+    content: Annotated[str, "The whole content of the file"]
 
 
 def write_tool(root: Root) -> FileTool[WriteArguments]:
@@ -122,8 +122,8 @@ def _write(root: Root, arguments: WriteArguments, _: threading.Event) -> Output:
 MAX_PLACES = 10
 
 EDIT_DESCRIPTION = (
-    "Replace a piece of a text file. old_string must be exactly what stands in the file, white space included, and stand "
-    "there only once: take in enough lines around it. replace_all replaces every occurrence."
+    "Replace a piece of a text file. old_string must match the file exactly, including white space, and must occur only "
+    "once: include enough lines around it. replace_all replaces every occurrence."
 )
 
 
@@ -177,8 +177,8 @@ def _replaced(text: str, arguments: EditArguments) -> tuple[str, int]:
         raise ToolError(_not_found(text, old, path))
     if count > 1 and not arguments.replace_all:
         raise ToolError(
-            f"old_string stands {count} times in {path} (lines {_places(text, old)}): "
-            "take in more of the lines around it, or set replace_all"
+            f"old_string occurs {count} times in {path} (lines {_places(text, old)}): "
+            "include more of the lines around it, or set replace_all"
         )
     return text.replace(old, new), count
 
@@ -207,4 +207,4 @@ def _not_found(text: str, old: str, path: str) -> str:
                 f"{message}; its first line is like line {number} ({line[:200]!r}), but the white space or what follows "
                 "differs: read the file and copy the text exactly"
             )
-    return f"{message}, nor is its first line; read the file and copy the text exactly"
+    return f"{message}, and neither was its first line; read the file and copy the text exactly"

@@ -303,7 +303,7 @@ MAX_RESULTS = 500
 MAX_SHOWN = 60_000
 
 GLOB_DESCRIPTION = (
-    "Find files by a pattern such as **/*.py or src/{a,b}/*.json. A pattern without a slash is looked for in every "
+    "Find files by a pattern such as **/*.py or src/{a,b}/*.json. A pattern without a slash matches in every "
     "folder. Skips .git and what .gitignore excludes."
 )
 
@@ -311,7 +311,7 @@ GLOB_DESCRIPTION = (
 class GlobArguments(Struct, forbid_unknown_fields=True):
     pattern: Annotated[str, "The pattern, relative to `path`"]
     path: Annotated[str, "The folder to look in"] = "."
-    ignored: Annotated[bool, "Also what .gitignore leaves out"] = False
+    ignored: Annotated[bool, "Include what .gitignore excludes"] = False
 
 
 def glob_tool(root: Root) -> FileTool[GlobArguments]:
@@ -352,7 +352,7 @@ def _glob(root: Root, arguments: GlobArguments, stop: threading.Event) -> Output
                     found.append("(and perhaps more; narrow the pattern)")
                     break
     if walk.was_cut:
-        found.append("(not everything was looked at; name a folder)")
+        found.append("(not everything was searched; name a folder)")
     return text_output("\n".join(found) or f"no file matches {arguments.pattern}")
 
 
@@ -368,7 +368,7 @@ SECONDS = 30.0
 
 GREP_DESCRIPTION = (
     "Search files for a regular expression (Python's), line by line. Skips .git, binary files and what .gitignore "
-    "excludes. `mode`: lines with their numbers, only the files, or how many lines in each."
+    "excludes. `mode`: lines with their numbers, only the files, or the number of lines in each."
 )
 
 _Batch = list[tuple[str, bytes]]
@@ -378,10 +378,10 @@ class GrepArguments(Struct, forbid_unknown_fields=True):
     pattern: Annotated[str, "The regular expression"]
     path: Annotated[str, "The file or folder to look in"] = "."
     glob: Annotated[str | None, "Only files that match this pattern, such as *.py"] = None
-    ignore_case: Annotated[bool, "Take upper and lower case for the same"] = False
+    ignore_case: Annotated[bool, "Ignore the difference between upper and lower case"] = False
     context: Annotated[int, "Lines to show before and after each"] = 0
     mode: Annotated[Literal["lines", "files", "count"], "What to show"] = "lines"
-    ignored: Annotated[bool, "Also what .gitignore leaves out"] = False
+    ignored: Annotated[bool, "Include what .gitignore excludes"] = False
 
 
 def grep_tool(
@@ -424,11 +424,9 @@ class _Search:
         ):
             self._match(matcher, batches)
         if walk.was_cut:
-            self._shown.append("(not everything was looked at; name a folder)")
+            self._shown.append("(not everything was searched; name a folder)")
         if self._large:
-            self._shown.append(
-                f"({self._large} files larger than {MAX_FILE:,} bytes were passed over)"
-            )
+            self._shown.append(f"({self._large} files larger than {MAX_FILE:,} bytes were skipped)")
         return text_output("\n".join(self._shown) or f"no line matches {arguments.pattern}")
 
     def _match(self, matcher: Matcher, batches: Iterable[_Batch]) -> None:

@@ -314,8 +314,8 @@ _REPORT_CHARACTERS = 200
 
 DESCRIPTION = (
     "Run a command in a shell in the working folder and get its output (standard output and errors together) and exit "
-    "code. It has no input: it cannot ask. Processes left in the background are ended with it. Long output is cut in the "
-    "middle. Prefer read, glob, grep and edit for files."
+    "code. It gets no input, so it cannot ask questions. Processes that it leaves in the background are ended with it. Long "
+    "output is cut in the middle. Prefer read, glob, grep and edit for files."
 )
 
 

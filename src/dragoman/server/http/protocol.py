@@ -541,7 +541,7 @@ class GatewayProtocol(HttpToolsProtocol):
             self._written, self._written_at = waiting, now
         elif now - self._written_at >= self._limits.send_timeout:
             logger.info(
-                "cut off a client that took nothing of its answer for %g s (server.send_timeout)",
+                "cut off a client that read nothing of its answer for %g s (server.send_timeout)",
                 self._limits.send_timeout,
             )
             self.transport.abort()

@@ -370,7 +370,7 @@ export class Crossing {
   #fillLens(row) {
     this.lens.classList.toggle("idle", !row);
     if (!row) {
-      fill(this.lens, h("p", { class: "hint" }, "Point at an event, or walk with ", h("kbd", {}, "j"), " and ", h("kbd", {}, "k"), ", to see the bytes it came from and the bytes it became."));
+      fill(this.lens, h("p", { class: "hint" }, "Point at an event, or move with ", h("kbd", {}, "j"), " and ", h("kbd", {}, "k"), ", to see the bytes it came from and the bytes it became."));
       return;
     }
     const { event } = row;

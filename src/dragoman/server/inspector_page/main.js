@@ -90,7 +90,7 @@ async function showExchange(id, signal) {
   try {
     const exchange = await source.exchange(id, signal);
     if (signal.aborted) return;
-    // Whoever reads or points at something is not disturbed by an answer that says nothing new.
+    // Draw nothing if the answer says nothing new: somebody may be reading, or pointing at something.
     if (JSON.stringify(view?.exchange) !== JSON.stringify(exchange)) drawExchange(exchange);
     if (exchange.summary.live && source.isLive) setTimeout(() => signal.aborted || showExchange(id, signal), LIVE_MS);
   } catch (error) {

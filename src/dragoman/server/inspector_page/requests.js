@@ -90,7 +90,7 @@ export class RequestList {
         this.#numbers.delete(last.id);
         this.#oldest += 1;
       }
-      // Who reads further down goes on reading there.
+      // Somebody who reads further down stays there.
       if (this.scroller.scrollTop > 0 && this.#matches(summary)) this.scroller.scrollTop += ROW;
     }
     this.#drawSoon();

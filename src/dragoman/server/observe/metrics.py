@@ -91,7 +91,9 @@ class _Meters:
         )
         self.gone = counter("clients_gone", "Clients that left before the end", "upstream", "door")
         self.calls = counter("tool_calls", "Tool calls sent to clients", "door", "upstream")
-        self.hosted = counter("hosted_calls", "Tool calls run here", "server", "outcome")
+        self.hosted = counter(
+            "hosted_calls", "Tool calls that the gateway ran", "server", "outcome"
+        )
         self.tokens = counter(
             "tokens", "Tokens reported by upstreams", "upstream", "model", "direction"
         )
@@ -103,7 +105,9 @@ class _Meters:
             "kind",
         )
         self.bytes = counter("bytes", "Bytes of bodies, from and to clients", "door", "direction")
-        self.losses = counter("losses", "What a dialect could not say", "upstream", "code", "door")
+        self.losses = counter(
+            "losses", "What a dialect could not express", "upstream", "code", "door"
+        )
         self.repairs = counter("repairs", "Repairs of conversations", "upstream", "rule", "door")
         self.problems = counter(
             "problems", "Irregularities in upstreams' answers", "upstream", "kind"
@@ -120,14 +124,14 @@ class _Meters:
         self.cooling = gauge("upstream_cooling", cooling, "livesum", "upstream", "peer")
         self.build = gauge("build_info", "1, labelled with the version", "max", "version")
         # The limits that upstreams report. With several workers, the latest report is right.
-        used = "How much of a limit is used, of 1"
+        used = "The share of a limit that is used, from 0 to 1"
         self.limit_used = gauge("limit_used_ratio", used, "mostrecent", "upstream", "window")
-        resets = "When a limit begins anew"
+        resets = "When a limit resets, in seconds since 1970"
         self.limit_resets = gauge(
             "limit_reset_timestamp_seconds", resets, "mostrecent", "upstream", "window"
         )
         self.credits = gauge("limit_credits", "Reported credits", "mostrecent", "upstream")
-        asked = "Operations on the store, by what became of them"
+        asked = "Operations on the store, by their outcome"
         self.store = histogram("store", asked, STORE_BUCKETS, "operation", "outcome")
         self.swept = counter("store_swept", "Stored responses removed by age or size")
 

@@ -34,7 +34,7 @@ from dragoman.store.engine import (
 from dragoman.store.records import Status, StoreStats, Swept
 from dragoman.store.sqlite import conversations
 from dragoman.store.sqlite.schema import check_version
-from dragoman.store.sqlite.thread import NotTogether
+from dragoman.store.sqlite.thread import BatchConflict
 
 T = TypeVar("T")
 
@@ -109,13 +109,13 @@ def insert_all(db: sqlite3.Connection, news: Sequence[NewRow]) -> list[StoreErro
     """Insert all rows in few statements. Returns the error of each row, or None.
 
     Raises:
-        NotTogether: there are several rows, and some have ids that are taken.
+        BatchConflict: there are several rows, and some have ids that are taken.
     """
     plain = [new for new in news if not _is_alone(new)]
     try:
         for first in range(0, len(plain), MAX_TOGETHER):
             _insert_together(db, plain[first : first + MAX_TOGETHER])
-    except NotTogether:
+    except BatchConflict:
         if len(news) > 1:
             raise
         return [_insert_alone(db, news[0])]
@@ -129,7 +129,7 @@ def _is_alone(new: NewRow) -> bool:
 
 
 def _insert_together(db: sqlite3.Connection, news: Sequence[NewRow]) -> None:
-    """Raises NotTogether: some of the rows were not inserted."""
+    """Raises BatchConflict: some of the rows were not inserted."""
     lives = [_lifetime(db, new) for new in news]
     values: list[object] = []
     for new, life in zip(news, lives, strict=True):
@@ -137,7 +137,7 @@ def _insert_together(db: sqlite3.Connection, news: Sequence[NewRow]) -> None:
     count = len(news)
     done = db.execute(_insert_into("responses", _WIDTH, count), values)
     if done.rowcount != count:
-        raise NotTogether
+        raise BatchConflict
     # The row numbers of one statement are consecutive.
     first = cast("int", done.lastrowid) - count + 1
     requests: list[object] = []

@@ -135,7 +135,9 @@ def check_version(connection: sqlite3.Connection) -> int:
     if application != APPLICATION_ID:
         tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
         if application or version or tables:
-            raise StoreDamaged("expected an empty file or a store of this program, it is another's")
+            raise StoreDamaged(
+                "expected an empty file or a store of this program, it belongs to another program"
+            )
     if version > newest:
         raise StoreDamaged(
             f"expected a store of version {newest} or before, it has version {version}: "

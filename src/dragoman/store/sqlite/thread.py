@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], object]
 Group = Callable[[sqlite3.Connection, Sequence[T]], Sequence[StoreError | None]]
-"""Runs several jobs in one call and returns the error of each, or None. May raise `NotTogether` if there are several."""
+"""Runs several jobs in one call and returns the error of each, or None. May raise `BatchConflict` if there are several."""
 
 # The busy time, and time for the work itself; a disk that takes longer counts as failed.
 _WAIT_SECONDS = 15.0
@@ -52,7 +52,7 @@ _MAX_VAIN = 63
 _BUGS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
-class NotTogether(Exception):
+class BatchConflict(Exception):
     """A group raises it if it cannot run in one call: the transaction is rolled back, and each job runs alone."""
 
 
@@ -258,7 +258,7 @@ class SqliteThread:
             return
         try:
             self._do_together(opened.connection, batch)
-        except NotTogether:
+        except BatchConflict:
             self._undo()
             self._do_each(batch)
         except (sqlite3.Error, StoreError, *_BUGS) as error:

@@ -261,7 +261,7 @@ class Child:
         if message.method == TOOL_CALL and turn is not None and not turn.is_released:
             turn.deliver(message)
         elif message.method == TOOL_CALL:
-            self.write(jsonrpc.refusal(message.id, _NO_THREAD, "nobody waits for this call"))
+            self.write(jsonrpc.refusal(message.id, _NO_THREAD, "no request waits for this call"))
         else:
             logger.info("%s asked for %s; declined", self._command_words(), message.method[:100])
             self.write(decline(message.method, message.id))
@@ -359,7 +359,7 @@ class Child:
     def _last_said(self) -> str:
         """The last lines of standard error, for the log only: they may contain anything, even environment variables."""
         said = " | ".join(self._stderr.last)
-        return f"it said last: {said}" if said else ""
+        return f"its last output: {said}" if said else ""
 
     def _refused(self, method: str, code: int, message: str) -> UpstreamError:
         error = UpstreamError(f"upstream {self._name!r} refused {method}: {message}")

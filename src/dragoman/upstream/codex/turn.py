@@ -247,14 +247,16 @@ class CodexTurn:
         if watch.is_retrying:
             # Sent text cannot be withdrawn; if nothing was sent, Codex may begin the response again.
             if watch.is_text_open:
-                self.fail(_of_kind("truncated", "Codex lost the model's answer and begins it anew"))
+                self.fail(
+                    _of_kind("truncated", "Codex lost the model's answer and starts it again")
+                )
             return
         if watch.dropped is not None:
             self.fail(
                 _of_kind(
                     "protocol",
-                    f"Codex did not offer the tool {watch.dropped!r} to the model, and took the call of it"
-                    " for one of its own",
+                    f"Codex did not offer the tool {watch.dropped!r} to the model, and treated"
+                    " a call of it as a call of its own tool",
                 )
             )
             return

@@ -143,7 +143,7 @@ class SocketPool:
         return await self._ask_anew(asked, by_http) if reply is None else reply
 
     async def check(self, headers: Mapping[str, str]) -> str:
-        """Open and close a WebSocket; return what became of it."""
+        """Open and close a WebSocket; return the result."""
         try:
             opened = await self._open_socket(headers)
         except UpstreamError as error:

@@ -151,8 +151,8 @@ def test_an_edit_keeps_the_permissions(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "words"),
     [
-        ("again", "stands 3 times in a (lines 1, 2, 4)"),
-        ("none", "was not found in a, nor is its first line"),
+        ("again", "occurs 3 times in a (lines 1, 2, 4)"),
+        ("none", "was not found in a, and neither was its first line"),
         ("\tindented", "its first line is like line 3"),
         ("", "expected old_string"),
         ("same", "nothing to change"),

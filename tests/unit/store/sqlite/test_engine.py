@@ -116,7 +116,7 @@ def test_file_of_another_program_is_refused_and_left_alone(path: Path) -> None:
     other.execute("CREATE TABLE theirs (x)")
     other.commit()
     other.close()
-    with pytest.raises(StoreDamaged, match="another's"):
+    with pytest.raises(StoreDamaged, match="another program"):
         open_once(path)
     with sqlite3.connect(path) as again:
         names = [name for (name,) in again.execute("SELECT name FROM sqlite_schema")]

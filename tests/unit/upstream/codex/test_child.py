@@ -297,7 +297,7 @@ def test_call_for_a_thread_that_is_forgotten_is_refused(tmp_path: Path) -> None:
         async with running(settings, tmp_path) as upstream:
             assert text_of(await answer_of(upstream, request())) == "Hi."
             await until(lambda: len(answers(tmp_path)) == 1)
-        assert answers(tmp_path)[0]["error"]["message"] == "nobody waits for this call"
+        assert answers(tmp_path)[0]["error"]["message"] == "no request waits for this call"
 
     asyncio.run(main())
 

@@ -546,7 +546,7 @@ def test_retry_of_codexs_own_is_not_seen_unless_text_was_emitted(tmp_path: Path)
         found = app_server(tmp_path / "b", [[text("Hi.")]], {"retry": "told"})
         async with running(found, tmp_path / "b") as upstream:
             reply = await upstream.send(asked(request()))
-            with pytest.raises(UpstreamError, match="begins it anew"):
+            with pytest.raises(UpstreamError, match="starts it again"):
                 await read_all(reply)
 
     asyncio.run(main())
