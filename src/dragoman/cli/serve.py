@@ -176,7 +176,7 @@ def _clients(access: GatewayAccess) -> Iterator[str]:
     }
     rows = [(CLIENTS[name].title, text) for name, text in short.items()]
     yield from _columns(rows)
-    yield f"to print everything to paste: {own_command()} connect {'|'.join(CLIENTS)}"
+    yield f"complete settings to paste: {own_command()} connect {'|'.join(CLIENTS)}"
 
 
 def _pages(settings: Settings, access: GatewayAccess) -> Iterator[str]:
