@@ -157,7 +157,7 @@ client = OpenAI(base_url=$base_json, api_key=$key_json)
 response = client.responses.create(model=$model_json, input="Say hello.")
 print(response.output_text)
 
-# client.chat.completions works alike
+# client.chat.completions works the same way
 """,
         families=("gpt-",),
     ),
