@@ -221,7 +221,7 @@ def test_configuration_with_a_problem_changes_nothing_and_says_why(
     done = stage.reload()
     assert done.returncode == 1
     assert reason in done.stderr
-    assert "goes on" in done.stderr
+    assert "keeps its settings" in done.stderr
     assert reason in logged(served)
     if case == "unknown key":
         assert "gateway.toml:2" in done.stderr
