@@ -91,9 +91,7 @@ class _Meters:
         )
         self.gone = counter("clients_gone", "Clients that left before the end", "upstream", "door")
         self.calls = counter("tool_calls", "Tool calls sent to clients", "door", "upstream")
-        self.hosted = counter(
-            "hosted_calls", "Tool calls that the gateway ran", "server", "outcome"
-        )
+        self.hosted = counter("hosted_calls", "Calls the gateway ran", "server", "outcome")
         self.tokens = counter(
             "tokens", "Tokens reported by upstreams", "upstream", "model", "direction"
         )
@@ -106,7 +104,7 @@ class _Meters:
         )
         self.bytes = counter("bytes", "Bytes of bodies, from and to clients", "door", "direction")
         self.losses = counter(
-            "losses", "What a dialect could not express", "upstream", "code", "door"
+            "losses", "Losses of requests and answers", "upstream", "code", "door"
         )
         self.repairs = counter("repairs", "Repairs of conversations", "upstream", "rule", "door")
         self.problems = counter(
