@@ -103,9 +103,7 @@ class _Meters:
             "kind",
         )
         self.bytes = counter("bytes", "Bytes of bodies, from and to clients", "door", "direction")
-        self.losses = counter(
-            "losses", "Losses of requests and answers", "upstream", "code", "door"
-        )
+        self.losses = counter("losses", "Reported losses", "upstream", "code", "door")
         self.repairs = counter("repairs", "Repairs of conversations", "upstream", "rule", "door")
         self.problems = counter(
             "problems", "Irregularities in upstreams' answers", "upstream", "kind"
