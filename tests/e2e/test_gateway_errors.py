@@ -68,6 +68,13 @@ def stage() -> Iterator[Stage]:
         yield running
 
 
+@pytest.fixture(scope="module")
+def retrying() -> Iterator[Stage]:
+    """With a gateway that tries again soon."""
+    with running_stage(retry=RetrySettings(base_delay=0.001)) as running:
+        yield running
+
+
 # --- before the first byte --------------------------------------------------------------------------------------------
 
 
@@ -149,7 +156,7 @@ def refused_with_retries(stage: Stage, door: str, model: str) -> Any:
 @dialects
 @doors
 def test_a_redirect_is_an_error_that_names_its_status_and_its_place(
-    stage: Stage, door: str, dialect: str, status: int
+    retrying: Stage, door: str, dialect: str, status: int
 ) -> None:
     place = "https://someone:hunter2@other.example:8443/v2/chat?token=abc123#part"
     headers = {"location": place, "retry-after-ms": "1"}
@@ -159,10 +166,9 @@ def test_a_redirect_is_an_error_that_names_its_status_and_its_place(
         lines = "upgrade: websocket\r\nconnection: upgrade\r\nlocation: " + place
         head = f"HTTP/1.1 101 Switching Protocols\r\n{lines}\r\n\r\n".encode()
         reply = ScriptedReply(chunks=[head, b"\x81\x02hi"], framing="raw")
-    with running_stage(retry=RetrySettings(base_delay=0.001)) as own:
-        scene = own.scene(dialect, reply, ANSWER)
-        error = refused_with_retries(own, door, scene.model)
-        assert own.strangers == []
+    scene = retrying.scene(dialect, reply, ANSWER)
+    error = refused_with_retries(retrying, door, scene.model)
+    assert retrying.strangers == []
     assert len(scene.requests) == 1
     assert error.status_code == 502
     assert f"got status {status} to https://other.example:8443/v2/chat;" in error.message

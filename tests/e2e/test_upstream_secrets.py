@@ -250,9 +250,14 @@ def test_an_upstream_that_names_its_own_address_is_not_located(stage: Stage, doo
 # --- an answer beyond all bounds --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["body", "stream"])
-@dialects
-@doors
+# A frame has 64 MiB: each upstream and each door once, the pairs are those of the bodies.
+TOO_LARGE = [
+    *[(door, dialect, False) for door in DOORS for dialect in DOORS],
+    *[(door, dialect, True) for door, dialect in zip(DOORS, reversed(DOORS), strict=True)],
+]
+
+
+@pytest.mark.parametrize(("door", "dialect", "stream"), TOO_LARGE)
 def test_an_answer_that_is_too_large_is_the_upstreams_fault(
     stage: Stage,
     monkeypatch: pytest.MonkeyPatch,

@@ -95,7 +95,6 @@ def held_after_each_call(
             yield number + 1, tracemalloc.get_traced_memory()[0] - before
     finally:
         tracemalloc.stop()
-        gc.unfreeze()
 
 
 @pytest.mark.parametrize("dialect", WIRES)

@@ -9,6 +9,7 @@ OpenAI's SDK instead (`doors`, and here for bodies).
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -29,6 +30,8 @@ from vendor_answers import BODIES, STREAMS, frames
 from vendor_schemas import event_schemas, violations
 
 ROUNDS = int(os.environ.get("DRAGOMAN_LAW_ROUNDS", "1"))
+SHARE = 4 if ROUNDS == 1 else 1
+"""One in so many of the snapshots that repeat settings, others for each: `make laws` reads all of them."""
 law = settings(max_examples=50 * ROUNDS, deadline=None, derandomize=True, database=None)
 
 Payload = dict[str, Any]
@@ -228,7 +231,7 @@ REPEATED_LISTED = {
 def test_the_settings_of_a_request_are_repeated_as_they_were_sent(stated: Payload) -> None:
     request = {"model": "m", "input": "hello", **stated}
     expected = repeated(request)
-    for response in snapshots(request):
+    for response in islice(snapshots(request), STATED.index(stated) % SHARE, None, SHARE):
         assert {name: response[name] for name in expected} == expected
         assert violations("Open Responses", "ResponseResource", response) <= REPEATED_LISTED.keys()
         assert (response["completed_at"] == 1757000009) == (response["status"] == "completed")
@@ -240,7 +243,10 @@ def test_each_reason_for_an_exception_of_a_repeated_setting_still_holds() -> Non
     found = {
         line
         for stated in STATED
-        for response in snapshots({"model": "m", "input": "hello", **stated})
-        for line in violations("Open Responses", "ResponseResource", response)
+        for line in violations(
+            "Open Responses",
+            "ResponseResource",
+            next(snapshots({"model": "m", "input": "hello", **stated})),
+        )
     }
     assert REPEATED_LISTED.keys() - LISTED["responses"].keys() <= found

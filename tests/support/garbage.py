@@ -12,8 +12,9 @@ RUNS = 5
 def left_by(work: Callable[[], object]) -> Counter[str]:
     """The kinds of objects that work leaves, by module and name."""
     work()  # what is remembered for good is made the first time
+    gc.collect()
+    gc.freeze()  # only what is made from now on matters. To unfreeze them would make every later collection slow
     gc.disable()
-    gc.freeze()  # there may be millions of objects, and only the new ones matter
     gc.set_debug(gc.DEBUG_SAVEALL)
     try:
         work()
@@ -23,7 +24,6 @@ def left_by(work: Callable[[], object]) -> Counter[str]:
     finally:
         gc.set_debug(0)
         gc.garbage.clear()
-        gc.unfreeze()
         gc.enable()
 
 
@@ -35,13 +35,10 @@ def kept_by(work: Callable[[], object]) -> Counter[str]:
     work()
     gc.collect()
     gc.freeze()
-    try:
-        for _ in range(RUNS):
-            work()
-        gc.collect()
-        kept = _kinds(gc.get_objects())
-    finally:
-        gc.unfreeze()
+    for _ in range(RUNS):
+        work()
+    gc.collect()
+    kept = _kinds(gc.get_objects())
     return Counter({kind: count for kind, count in kept.items() if count >= RUNS})
 
 

@@ -51,17 +51,15 @@ _ESCAPES = {
 class Secrets:
     """Values to hide. Built once per configuration and used for every error."""
 
-    __slots__ = ("_pattern", "credentials", "others")
+    __slots__ = ("_compiled", "credentials", "others")
 
     def __init__(self, credentials: Iterable[str] = (), others: Iterable[str] = ()) -> None:
         self.credentials = frozenset(each for each in credentials if len(each) >= MIN_CREDENTIAL)
         self.others = frozenset(each for each in others if len(each) >= MIN_OTHER)
-        # The longest first: one value may be the beginning of another.
-        forms = sorted(self._forms(), key=len, reverse=True)
-        self._pattern = re.compile("|".join(map(_pattern_of, forms))) if forms else None
+        self._compiled: re.Pattern[str] | None = None
 
     def __bool__(self) -> bool:
-        return self._pattern is not None
+        return bool(self.credentials or self.others)
 
     def __or__(self, more: "Secrets") -> "Secrets":
         return Secrets(self.credentials | more.credentials, self.others | more.others)
@@ -96,6 +94,15 @@ class Secrets:
             param=None if error.param is None else self.hide(error.param),
             raw=raw,
         )
+
+    @property
+    def _pattern(self) -> re.Pattern[str] | None:
+        """Made when it is first needed: it takes milliseconds, and most values are only united with others."""
+        if self._compiled is None and self:
+            # The longest first: one value may be the beginning of another.
+            forms = sorted(self._forms(), key=len, reverse=True)
+            self._compiled = re.compile("|".join(map(_pattern_of, forms)))
+        return self._compiled
 
     def _forms(self) -> set[str]:
         found = {*self.credentials, *self.others}
