@@ -123,7 +123,7 @@ class FrameParser:
         self._after_cr = False  # the last frame ended with a CR and a read: an LF that follows is half of its CRLF
         self._late_lf = b""  # this LF, until the next frame
         self._at_start = True
-        self._error: FrameTooLarge | None = None
+        self._is_broken = False  # a frame was too large
 
     @property
     def waiting(self) -> int:
@@ -137,9 +137,9 @@ class FrameParser:
             FrameTooLarge: a frame exceeds the limit. The frames before it have been returned, and no more frames will
                 be; `rest` returns the bytes.
         """
-        if self._error is not None:
+        if self._is_broken:
             self._pending.append(data)
-            raise self._error
+            raise self._too_large()
         if self._after_cr and data:
             self._after_cr = False
             if data[0] == _LF:
@@ -185,7 +185,7 @@ class FrameParser:
 
         None if the data has a CR or a byte order mark or exceeds the limit; the parser is unchanged, so call `feed`.
         """
-        if self._has_cr or _CR in data or self._error is not None:
+        if self._has_cr or _CR in data or self._is_broken:
             return None
         if self._pending_size + len(data) > self._max_frame:
             return None
@@ -219,8 +219,8 @@ class FrameParser:
         Raises:
             FrameTooLarge: a frame exceeds the limit, and `feed` has not raised the error yet.
         """
-        if self._error is not None:
-            raise self._error
+        if self._is_broken:
+            raise self._too_large()
         rest = self.rest()
         return [parse_lines(rest, is_first=self._at_start)] if rest else []
 
@@ -246,13 +246,17 @@ class FrameParser:
         if bad is None:
             return frames
         self._pending[:0] = [frame.raw for frame in frames[bad:]]
-        # The message omits the length: it would depend on how the stream was cut into reads.
-        self._error = FrameTooLarge(
+        self._is_broken = True
+        if bad == 0:
+            raise self._too_large()
+        return frames[:bad]
+
+    def _too_large(self) -> FrameTooLarge:
+        # A new error each time: one that is kept refers, by its traceback, to the parser and to the bytes of the frame, and this
+        # cycle would wait for the garbage collector. The message omits the length: it would depend on how the stream was cut into reads.
+        return FrameTooLarge(
             f"expected an SSE frame of at most {self._max_frame} bytes, got a longer one"
         )
-        if bad == 0:
-            raise self._error
-        return frames[:bad]
 
     def _hold(self, data: bytes) -> None:
         self._pending.append(data)

@@ -253,10 +253,11 @@ GARBAGE = (
     b"\x00\x01 this is not HTTP\r\n\r\n",
     b"POST /v1/messages HTTP/1.1\r\n\r\n",  # no Host
     b"POST /v1/messages HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\nnonsense\r\n",
+    b"GET http://localhost:99999/ HTTP/1.1\r\nhost: localhost\r\n\r\n",
 )
 
 
-@pytest.mark.parametrize("garbage", GARBAGE, ids=["bytes", "head", "chunk"])
+@pytest.mark.parametrize("garbage", GARBAGE, ids=["bytes", "head", "chunk", "port"])
 @pytest.mark.parametrize("way", WAYS)
 def test_malformed_request_behind_a_stream_is_never_answered_inside_it(
     way: str, garbage: bytes
@@ -281,7 +282,7 @@ def test_malformed_request_behind_a_stream_is_never_answered_inside_it(
         assert client.rest() == b""
 
 
-@pytest.mark.parametrize("garbage", GARBAGE, ids=["bytes", "head", "chunk"])
+@pytest.mark.parametrize("garbage", GARBAGE, ids=["bytes", "head", "chunk", "port"])
 def test_malformed_request_is_answered_once_and_the_connection_closed(
     gateway: RunningGateway, garbage: bytes
 ) -> None:
@@ -291,6 +292,17 @@ def test_malformed_request_is_answered_once_and_the_connection_closed(
         assert head.startswith(b"http/1.1 400 ")
         assert b"connection: close" in head
         assert json.loads(body)["error"]["message"]
+        assert client.rest() == b""
+
+
+def test_a_target_that_cannot_be_read_is_answered_after_another_answer(
+    gateway: RunningGateway,
+) -> None:
+    with wire(gateway) as client:
+        client.send(request())
+        assert client.answer()[0].startswith(b"http/1.1 200 ")
+        client.send(b"GET /%b HTTP/1.1\r\nhost: localhost\r\n\r\n" % (b"a" * 70_000))
+        assert client.answer()[0].startswith((b"http/1.1 400 ", b"http/1.1 431 "))
         assert client.rest() == b""
 
 

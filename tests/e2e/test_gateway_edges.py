@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict
 
 from dragoman.config.settings import ServerSettings, Settings
 from gateway_harness import running_gateway
+from heard import HeardCall, HeardResult, hear
 from plain_http import ask, plain_body
 from sdk_clients import (
     CLIENT_KEY,
@@ -38,6 +39,35 @@ dialects = pytest.mark.parametrize("dialect", DOORS, ids=lambda dialect: f"over-
 def stage() -> Iterator[Stage]:
     with running_stage() as running:
         yield running
+
+
+# --- calls with one id ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["create", "stream"])
+@dialects
+@doors
+def test_calls_of_one_answer_with_the_same_id_get_ids_of_their_own(
+    stage: Stage, door: str, dialect: str, mode: str
+) -> None:
+    calls = [Tool("call_1", "get_weather", (f'{{"city":"{city}"}}',)) for city in ("Oslo", "Rome")]
+    scene = stage.scene(dialect, Answer(tuple(calls)), Answer((Said(("Cold and warm.",)),)))
+    asking = conversation(door, stage.url, scene.model, tools=(WEATHER,))
+    asking.say("hi")
+    got = asking.ask(mode)
+    first, second = got.calls
+    assert first.call_id == "call_1" != second.call_id
+    assert ["Oslo" in str(first.arguments), "Rome" in str(second.arguments)] == [True, True]
+    asking.answer(second, "warm")
+    asking.answer(first, "cold")
+    assert asking.ask(mode).text == "Cold and warm."
+    turns = hear(dialect, scene.requests[1].body).turns
+    asked = {turn.call_id: str(turn.arguments) for turn in turns if isinstance(turn, HeardCall)}
+    heard = {turn.call_id: turn.text for turn in turns if isinstance(turn, HeardResult)}
+    assert {text: "Oslo" in asked[call_id] for call_id, text in heard.items()} == {
+        "cold": True,
+        "warm": False,
+    }
 
 
 # --- halves of characters ---------------------------------------------------------------------------------------------

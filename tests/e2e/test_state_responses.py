@@ -7,7 +7,7 @@ from typing import Any
 import openai
 import pytest
 
-from dragoman.config.settings import StoreSettings
+from dragoman.config.settings import ServerSettings, StoreSettings
 from gateway_harness import DIALECTS, WAYS
 from heard import HeardCall, HeardResult, Spoken, hear
 from plain_http import ask, fetch
@@ -198,6 +198,41 @@ def test_an_unknown_response_may_be_known_to_an_upstream_that_has_responses(stag
     scene = stage.scene("responses", DONE)
     respond(stage.url, model=scene.model, input="x", previous_response_id="resp_of_theirs")
     assert scene.heard["previous_response_id"] == "resp_of_theirs"
+
+
+@streams
+def test_what_one_key_stored_another_cannot_continue_at_an_upstream_that_has_responses(
+    stream: bool,
+) -> None:
+    server = ServerSettings(shutdown_grace=0.3, api_keys=("the-key-of-one-caller", "another-key"))
+    with running_stage(server=server) as stage:
+        scene = stage.scene("responses", CALLING, DONE)
+        client = openai_client(stage.url, "the-key-of-one-caller")
+        found = client.responses.create(model=scene.model, input="mine")
+        call = next(item for item in found.output if item.type == "function_call")
+        stranger = openai_client(stage.url, "another-key")
+        for wanted, code in (
+            ({"previous_response_id": found.id, "input": "x"}, "previous_response_not_found"),
+            ({"conversation": "conv_of_theirs", "input": "x"}, "not_found"),
+            ({"input": [{"type": "item_reference", "id": call.id}]}, "not_found"),
+        ):
+            with pytest.raises(openai.APIStatusError) as refused:
+                stranger.responses.create(model=scene.model, stream=stream, **wanted)
+            assert refused.value.code == code
+        client.responses.create(model=scene.model, input="more", previous_response_id=found.id)
+        assert len(scene.requests) == 2
+
+
+def test_a_caller_with_its_own_key_of_the_upstream_may_name_what_only_that_knows() -> None:
+    server = ServerSettings(shutdown_grace=0.3, api_keys=("the-key-of-one-caller", "another-key"))
+    upstreams = {"theirs": {"kind": "responses", "api_key": "client"}}
+    with running_stage(server=server, upstreams=upstreams) as stage:
+        scene = stage.scene("responses", DONE, route="theirs")
+        body = {"model": scene.model, "input": "x", "previous_response_id": "resp_of_theirs"}
+        headers = {"authorization": "Bearer another-key", "x-api-key": "sk-of-the-caller"}
+        answer = ask(stage.url, "responses", body, headers)
+        assert answer.status_code == 200
+        assert scene.heard["previous_response_id"] == "resp_of_theirs"
 
 
 def test_what_one_key_stored_another_does_not_find(stage: Stage) -> None:

@@ -11,6 +11,7 @@ from dragoman.core.store_notes import StoreNotes
 from dragoman.dialects.codec import DecodeContext, EncodeContext
 from dragoman.dialects.interpret import StreamInterpreter
 from dragoman.dialects.translate import translate_body
+from dragoman.sse import MAX_FRAME_BYTES
 from garbage import left_by
 
 _DECODE = DecodeContext(choices=1)
@@ -36,6 +37,13 @@ def test_a_translated_stream_leaves_no_cycles(upstream: str, door: str) -> None:
     frames = list(dialect_stream(upstream, Story(60, 2, 30)))
     assert not left_by(lambda: translate(upstream, door, [b"".join(frames)]))
     assert not left_by(lambda: translate(upstream, door, frames))
+
+
+@pytest.mark.parametrize("size", [MAX_FRAME_BYTES, MAX_FRAME_BYTES // 2], ids=["a-read", "reads"])
+@pytest.mark.parametrize("upstream", DIALECTS)
+def test_a_frame_that_is_too_large_leaves_no_cycles(upstream: str, size: int) -> None:
+    reads = [b"data: ", b"x" * size, b"x" * size, b"more"]
+    assert not left_by(lambda: translate(upstream, "chat", reads))
 
 
 @pytest.mark.parametrize("case", stream_cases(), ids=lambda case: case.name)

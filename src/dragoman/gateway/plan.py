@@ -432,7 +432,7 @@ def knows_previous(continuation: Continuation, request: Request, target: Attempt
     Raises:
         RequestRefused: neither the gateway nor the upstream can know what the request continues.
     """
-    if continuation.missing and not _may_keep(target.settings):
+    if continuation.missing and not _may_keep(target):
         raise item_missing(continuation.missing[0])
     if continuation.request is None:
         check_previous(request, target)
@@ -445,9 +445,9 @@ def check_previous(request: Request, target: AttemptTarget) -> None:
     """Check that a response, a conversation or an item that we did not store may be one of the upstream's.
 
     Raises:
-        RequestRefused: the upstream stores none.
+        RequestRefused: the upstream stores none, or also those of callers with other keys.
     """
-    if _may_keep(target.settings):
+    if _may_keep(target):
         return
     if request.previous_id is not None:
         raise previous_missing(request.previous_id)
@@ -501,5 +501,8 @@ def plan_escrow(plan: AnswerPlan, managed: ManagedStore, owner: str) -> AnswerPl
     return structs.replace(plan, keeper=escrow, escrow=escrow, encode=encode)
 
 
-def _may_keep(settings: UpstreamSettings) -> bool:
-    return settings.kind == "responses" or "responses" in settings.also
+def _may_keep(target: AttemptTarget) -> bool:
+    """Whether the upstream may store what a request refers to and the gateway does not, and it can only be the caller's."""
+    settings = target.settings
+    stores = settings.kind == "responses" or "responses" in settings.also
+    return stores and not target.is_shared

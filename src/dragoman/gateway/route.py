@@ -228,7 +228,15 @@ class Upstreams:
             and always_applies(
                 self.settings.chat, kind=str(settings.kind), upstream_mode=settings.output_mode
             ),
+            is_shared=_is_shared(self.settings, settings),
         )
+
+
+def _is_shared(settings: Settings, upstream: UpstreamSettings) -> bool:
+    """See `AttemptTarget.is_shared`. A gateway that does not store every response leaves this to the upstream."""
+    stores = settings.store is None or settings.store.policy == "default"
+    keys = len(settings.server.api_keys) + len(settings.keys)
+    return stores and keys > 1 and upstream.api_key != "client"
 
 
 def _unchanged(name: str, settings: UpstreamSettings, before: Upstreams | None) -> Upstream | None:

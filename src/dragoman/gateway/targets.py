@@ -35,6 +35,8 @@ class AttemptTarget(Struct, frozen=True):
     upstream: its name in the configuration. peer: the server of it that is asked, as `config.settings.peers_of` names it;
     settings: those of the peer. weight: the peer's share of the conversations. model: the upstream's name for the model. accepts: what the upstream accepts.
     is_obsidian: an Obsidian policy applies to every request. obsidian: the policy that applies to this request.
+    is_shared: callers with different keys use one account of the upstream, so an id that the gateway did not store for this caller
+    may be that of another caller's response.
     """
 
     client_dialect: Dialect
@@ -48,6 +50,7 @@ class AttemptTarget(Struct, frozen=True):
     is_same_dialect: bool
     is_obsidian: bool
     obsidian: ObsidianPolicy | None = None
+    is_shared: bool = False
 
     @property
     def compacts(self) -> bool:

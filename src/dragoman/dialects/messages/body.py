@@ -93,12 +93,12 @@ def read_typed(data: bytes) -> Outcome | None:
     except FAST_FAILURES:
         return None
     parts: list[Part] = []
-    has_calls = False
+    ids: list[str] = []
     for block in message.content:
         part = part_of(block)
         parts.append(part)
         if type(part) is Call:
-            has_calls = True
+            ids.append(part.call_id)
             # The input must be an object; any other input is left to `read_body`, also an object in a string.
             is_object_itself = isinstance(block, ToolUseBlock) and first_byte(block.input) == b"{"
             is_whole = is_object_itself and is_strict(part.input)
@@ -106,7 +106,8 @@ def read_typed(data: bytes) -> Outcome | None:
                 return None
     rest = without(present(fields), _KNOWN)
     if (
-        has_calls is not (message.stop_reason == "tool_use")
+        bool(ids) is not (message.stop_reason == "tool_use")
+        or len(set(ids)) != len(ids)
         or not END_FIELDS.isdisjoint(rest)
         or not (data.isascii() or is_utf8(data))
     ):
@@ -213,6 +214,7 @@ class _BodyReader:
         reason = None if native is None else STOP_REASONS.get(native)
         response_id = read_text(fields.get("id")) or ""
         mint = Minter(self._context.seed or response_id)
+        ids: set[str] = set()
         parts: list[Part] = []
         dropped: list[
             tuple[int, Call]
@@ -226,6 +228,11 @@ class _BodyReader:
                 if call is None:
                     dropped.append((len(parts), part))
                     continue
+                if call.call_id in ids:
+                    self._note("repeated_id", "a call has the id of an earlier call")
+                    if call.executor == "client":
+                        call = replace(call, call_id=mint("toolu_"))
+                ids.add(call.call_id)
                 parts.append(call)
             else:
                 parts.append(part)

@@ -213,7 +213,7 @@ class OpenBlocks:
         return block
 
     def _checked(self, index: int, part: Part, block: Fields) -> Part:
-        """Report the problems of a new block, and mint an id for a call without one."""
+        """Report the problems of a new block, and mint an id for a call without one of its own."""
         kind = type_of(block)
         if not isinstance(part, Call):
             is_known = (
@@ -234,6 +234,10 @@ class OpenBlocks:
             part = replace(part, call_id=self._parts.mint(prefix))
         elif part.call_id in self._ids:
             self._note("repeated_id", f"block {index} has the id of an earlier block")
+            if (
+                part.executor == "client"
+            ):  # its result could not be told from that of the other call
+                part = replace(part, call_id=self._parts.mint("toolu_"))
         self._ids.add(part.call_id)
         return part
 

@@ -53,6 +53,9 @@ class OutputCalls:
         self._open: ItemCall | None = None
         self._complete: dict[str, None] = {}  # ids of the client's calls that are complete
         self._answered: set[str] = set()
+        self._wire_ids: dict[
+            str, str
+        ] = {}  # the ids that came, by those under which the calls were emitted
         self.is_final = False  # the final output is being read, so no call can wait for more
         self.has_gap = False  # events are missing
 
@@ -312,10 +315,22 @@ class OutputCalls:
                 f"expected one call at a time, got {name!r} inside {self._open.open.header.name!r}",
             )
         self._open = call
+        self._claim_id(call.open)
         call.open.announce()
         if call.wire is not None and item.type != "message":
             # Which call of a message the next delta belongs to is decided when it comes.
             self._items.stream(item, item.id, call.open, call.wire)
+
+    def _claim_id(self, call: OpenCall) -> None:
+        """Give a call with the id of an earlier call one of its own: their results could not be told apart."""
+        header = call.header
+        if header.call_id in self._wire_ids and header.executor == "client":
+            self._parts.report(
+                "repeated_id", f"expected an id of its own for the call of {header.name!r}"
+            )
+            call.header = replace(header, call_id=self._parts.mint("call_"))
+        if header.call_id:
+            self._wire_ids[call.header.call_id] = header.call_id
 
     def _finish(
         self, item: OpenItem, call: ItemCall, said: Call, status: PartStatus, placeholder: str = ""
@@ -371,8 +386,9 @@ class OutputCalls:
             self._parts.report("repeated_name", message)
         # An item without a call id uses its own id as the call id, which is not a mismatch.
         call_id = said.call_id if said.call_id != said.item_id else ""
-        if call_id and header.call_id and call_id != header.call_id:
-            message = f"expected call {header.call_id!r}, got {call_id!r}"
+        known = self._wire_ids.get(header.call_id, header.call_id)
+        if call_id and known and call_id != known:
+            message = f"expected call {known!r}, got {call_id!r}"
             self._parts.report("id_mismatch", message)
 
     def _find_name(self, call: ItemCall) -> None:

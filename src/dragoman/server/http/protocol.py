@@ -262,15 +262,16 @@ class GatewayProtocol(HttpToolsProtocol):
         is_next = self._running is None
         if not is_next:
             self._make_room()
-        self._reading = _BODY
         direct = self._direct(parser)
         if direct is None:
             self._coming = None
             self._make_scope()
-            super().on_headers_complete()
+            super().on_headers_complete()  # raises for a target that cannot be parsed
+            self._reading = _BODY
             if self._is_ending:
                 self.cycle.keep_alive = False
             return
+        self._reading = _BODY
         turn, serve = direct
         self.headers = []
         self._coming = turn

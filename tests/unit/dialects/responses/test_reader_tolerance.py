@@ -766,5 +766,7 @@ def test_final_output_may_repeat_some_items_and_add_others() -> None:
             completed([F, {**F, "id": "fc_5"}, {**G, "id": None}]),
         ]
     )
-    assert [call.name for call in calls_in(fold(events))] == ["f", "f", "g"]
-    assert problems == ["unstreamed_item", "unstreamed_item", "missing_id"]
+    calls = calls_in(fold(events))
+    assert [call.name for call in calls] == ["f", "f", "g"]
+    assert len({call.call_id for call in calls}) == 3
+    assert problems == ["unstreamed_item", "repeated_id", "unstreamed_item", "missing_id"]
