@@ -203,6 +203,8 @@ BAD = {
         "NOT_SET",
     ),
     "no such file": ("", "gateway.toml"),
+    "no settings": ("# being written\n", "no settings"),
+    "no file": ("", "a regular file"),
     "check": ('[[routes]]\nmodel = "*"\nupstream = "gone"\n', "gone"),
 }
 
@@ -218,6 +220,9 @@ def test_configuration_with_a_problem_changes_nothing_and_says_why(
     stage.file.write_text(text, encoding="utf-8")
     if case == "no such file":
         stage.file.unlink()
+    elif case == "no file":  # as `--config <(decrypt …)`, whose content is read once
+        stage.file.unlink()
+        stage.file.symlink_to("/dev/null")
     done = stage.reload()
     assert done.returncode == 1
     assert reason in done.stderr
@@ -229,9 +234,20 @@ def test_configuration_with_a_problem_changes_nothing_and_says_why(
     for _ in range(3):
         assert asked(served, KEY) == (200, "old")
         assert asked(served)[0] == 401
+    stage.file.unlink(missing_ok=True)
     stage.write(stage.new, keys=[KEY])
     assert stage.reload().returncode == 0
     assert asked(served, KEY) == (200, "new")
+
+
+def test_file_of_the_folder_that_is_gone_is_missed(stage: Stage) -> None:
+    file = stage.folder / "dragoman.toml"
+    file.write_text('[log]\nformat = "json"\n[upstreams.u]\nkind = "rehearsal"\n', "utf-8")
+    with serving(stage.folder, {}, "--upstream", "rehearsal") as served:
+        file.rename(stage.folder / "dragoman.toml~")  # as an editor does before it writes another
+        done = stage.reload()
+        assert (done.returncode, "dragoman.toml: expected" in done.stderr) == (1, True)
+        assert "settings stay as they were" in logged(served)
 
 
 def test_what_needs_a_restart_stays_and_is_named(stage: Stage) -> None:
