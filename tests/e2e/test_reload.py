@@ -591,6 +591,31 @@ def test_worker_that_is_replaced_has_the_settings_in_force_and_not_those_of_a_ba
         assert asked(served) == (200, "new")
 
 
+def test_worker_that_cannot_start_leaves_the_others_to_serve(stage: Stage) -> None:
+    """As while another version is installed: half of its files are there."""
+    broken = stage.folder / "broken"
+    hook = f"import os\nif os.path.exists({str(broken)!r}):\n    os._exit(3)\n"
+    (stage.folder / "sitecustomize.py").write_text(hook, encoding="utf-8")
+    stage.write(stage.old)
+    options = ("--config", str(stage.file), "--log-format", "json", "--workers", "2")
+    with serving(stage.folder, {"PYTHONPATH": str(stage.folder)}, *options) as served:
+        wait_until(lambda: len(served.workers()) == 2, PATIENCE)
+        lost, left = served.workers()
+        assert asked(served) == (200, "old")
+        broken.touch()
+        os.kill(lost, signal.SIGKILL)
+        wait_until(lambda: "a worker cannot start" in logged(served), PATIENCE)
+        assert served.workers() == [left]
+        stage.write(stage.new)
+        assert stage.reload().returncode == 0
+        assert asked(served) == (200, "new")
+        broken.unlink()
+        wait_until(lambda: len(served.workers()) == 2, PATIENCE)
+        os.kill(left, signal.SIGKILL)
+        wait_until(lambda: left not in served.workers(), PATIENCE)
+        assert asked(served) == (200, "new")
+
+
 def test_single_process_is_not_restarted_and_says_why(stage: Stage) -> None:
     stage.write(stage.old)
     served = stage.serve()
