@@ -537,6 +537,16 @@ def test_every_answer_has_a_request_id_and_the_upstream_hears_it(
         assert scene.requests[-1].headers["x-request-id"] == own
 
 
+def test_request_id_that_looks_like_a_key_is_replaced(stage: Stage) -> None:
+    # It would be the name of a recording, and reach upstreams and the collector of traces.
+    for given in ("sk-proj-abcdefgh12345678", "dgk_abcdefgh12345678"):
+        scene = stage.scene("chat", ANSWER)
+        body = plain_body("chat", scene.model, stream=True)
+        response = ask(stage.url, "chat", body, {"x-request-id": given})
+        assert response.headers["x-request-id"].startswith("req_")
+        assert given not in str(scene.requests[-1].headers)
+
+
 def test_pages_have_request_ids_too(stage: Stage) -> None:
     for path in ("/v1/models", "/healthz", "/v1/models/a-model", "/nothing"):
         assert fetch("GET", f"{stage.url}{path}").headers["x-request-id"]

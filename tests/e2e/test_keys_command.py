@@ -3,12 +3,14 @@
 import os
 import stat
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
 from commands import run_command
+from dragoman.core.secrets import HIDDEN, redact
 
 FILE = """# ours
 [server]
@@ -80,6 +82,21 @@ def test_link_to_a_file_stays_a_link(file: Path) -> None:
     assert "[keys.team]" in file.read_text(encoding="utf-8")
 
 
+def test_every_key_of_commands_that_run_at_once_is_in_the_file(file: Path) -> None:
+    names = [f"key{number}" for number in range(12)]
+    with ThreadPoolExecutor(len(names)) as pool:
+        made = dict(zip(names, pool.map(lambda name: keys(file, "add", name), names), strict=True))
+    written = tomllib.loads(file.read_text(encoding="utf-8"))["keys"]
+    assert {name: f"sha256:{sha256(out.strip().encode()).hexdigest()}" for name, (_, out, _) in made.items()} == {
+        name: section["digest"] for name, section in written.items()
+    }  # fmt: skip
+
+
+def test_new_key_is_hidden_wherever_credentials_are(file: Path) -> None:
+    key = keys(file, "add", "team")[1].strip()
+    assert redact(f"no model {key} here") == f"no model {HIDDEN} here"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -90,6 +107,7 @@ def test_link_to_a_file_stays_a_link(file: Path) -> None:
         (("add", "team", "--limit", "requests_per_minute=0"), "more than 0"),
         (("add", "team", "--limit", "cost_per_day=nan"), "expected a number"),
         (("add", "team", "--limit", "max_streams=1001"), "nothing was changed"),
+        (("add", "team", "--limit", "max_streams=0"), "more than 0 and at most 1000 streams"),
         (("add", "team", "--allow", ""), "models"),
         (("revoke", "nobody"), "there is no keys.nobody"),
     ],

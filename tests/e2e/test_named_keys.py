@@ -146,6 +146,30 @@ def test_model_that_is_not_allowed_is_refused_whether_or_not_it_exists(
     ).is_success
 
 
+@pytest.mark.parametrize("name", ['"model"', '"mod\\u0065l"', '"\\u006Dodel"'])
+@doors
+def test_second_model_in_a_request_does_not_get_past_the_models_of_a_key(
+    stage: Stage, door: str, name: str
+) -> None:
+    """An upstream that reads the first of two members would serve a model that was not checked."""
+    scene = stage.scene(door, ANSWER)
+    allowed = stage.scene("chat", ANSWER).model
+    body = json.dumps(plain_body(door, scene.model)).removesuffix("}")
+    answer = ask(
+        stage.url, door, f"{body}, {name}: {json.dumps(allowed)}}}".encode(), bearer("chats")
+    )
+    assert (answer.status_code, "model" in answer.text) == (400, True)
+    assert scene.requests == []
+
+
+@doors
+def test_models_inside_a_request_are_no_second_model(stage: Stage, door: str) -> None:
+    scene = stage.scene("chat", ANSWER)
+    more = {"metadata": {"model": "x", "note": "\\u006d"}}
+    answer = ask(stage.url, door, plain_body(door, scene.model, **more), bearer("chats"))
+    assert answer.status_code == 200, answer.text
+
+
 def test_list_of_models_has_only_those_that_the_key_may_use() -> None:
     keys = {"some": key("some", models=("rehearsal-p*", "x")), "all": key("all")}
     with running_gateway(Settings(keys=keys)) as gateway:

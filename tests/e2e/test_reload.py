@@ -203,6 +203,8 @@ BAD = {
         "NOT_SET",
     ),
     "no such file": ("", "gateway.toml"),
+    "no settings": ("# being written\n", "no settings"),
+    "no file": ("", "a regular file"),
     "check": ('[[routes]]\nmodel = "*"\nupstream = "gone"\n', "gone"),
 }
 
@@ -218,6 +220,9 @@ def test_configuration_with_a_problem_changes_nothing_and_says_why(
         stage.file.write_text(text, encoding="utf-8")
         if case == "no such file":
             stage.file.unlink()
+        elif case == "no file":  # as `--config <(decrypt …)`, whose content is read once
+            stage.file.unlink()
+            stage.file.symlink_to("/dev/null")
         done = stage.reload()
         assert done.returncode == 1, case
         assert reason in done.stderr
@@ -229,10 +234,21 @@ def test_configuration_with_a_problem_changes_nothing_and_says_why(
         for _ in range(3):
             assert asked(served, KEY) == (200, "old"), case
             assert asked(served)[0] == 401
+        stage.file.unlink(missing_ok=True)
         for upstream in (stage.new, stage.old):
             stage.write(upstream, keys=[KEY])
             assert stage.reload().returncode == 0
             assert asked(served, KEY) == (200, upstream.name), case
+
+
+def test_file_of_the_folder_that_is_gone_is_missed(stage: Stage) -> None:
+    file = stage.folder / "dragoman.toml"
+    file.write_text('[log]\nformat = "json"\n[upstreams.u]\nkind = "rehearsal"\n', "utf-8")
+    with serving(stage.folder, {}, "--upstream", "rehearsal") as served:
+        file.rename(stage.folder / "dragoman.toml~")  # as an editor does before it writes another
+        done = stage.reload()
+        assert (done.returncode, "dragoman.toml: expected" in done.stderr) == (1, True)
+        assert "settings stay as they were" in logged(served)
 
 
 def test_what_needs_a_restart_stays_and_is_named(stage: Stage) -> None:
@@ -573,6 +589,31 @@ def test_worker_that_is_replaced_has_the_settings_in_force_and_not_those_of_a_ba
         os.kill(worker, signal.SIGKILL)
     wait_until(lambda: len(set(served.workers()) - set(before)) == 2, PATIENCE)
     for _ in range(4):
+        assert asked(served) == (200, "new")
+
+
+def test_worker_that_cannot_start_leaves_the_others_to_serve(stage: Stage) -> None:
+    """As while another version is installed: half of its files are there."""
+    broken = stage.folder / "broken"
+    hook = f"import os\nif os.path.exists({str(broken)!r}):\n    os._exit(3)\n"
+    (stage.folder / "sitecustomize.py").write_text(hook, encoding="utf-8")
+    stage.write(stage.old)
+    options = ("--config", str(stage.file), "--log-format", "json", "--workers", "2")
+    with serving(stage.folder, {"PYTHONPATH": str(stage.folder)}, *options) as served:
+        wait_until(lambda: len(served.workers()) == 2, PATIENCE)
+        lost, left = served.workers()
+        assert asked(served) == (200, "old")
+        broken.touch()
+        os.kill(lost, signal.SIGKILL)
+        wait_until(lambda: "a worker cannot start" in logged(served), PATIENCE)
+        assert served.workers() == [left]
+        stage.write(stage.new)
+        assert stage.reload().returncode == 0
+        assert asked(served) == (200, "new")
+        broken.unlink()
+        wait_until(lambda: len(served.workers()) == 2, PATIENCE)
+        os.kill(left, signal.SIGKILL)
+        wait_until(lambda: left not in served.workers(), PATIENCE)
         assert asked(served) == (200, "new")
 
 

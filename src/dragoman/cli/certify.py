@@ -32,7 +32,7 @@ from dragoman.config.settings import (
     UpstreamSettings,
     peers_of,
 )
-from dragoman.config.trust import change_file, plain_http
+from dragoman.config.trust import change_file, only_changer, plain_http
 from dragoman.config.values import read_toml, toml_value
 from dragoman.core.secrets import Secrets
 from dragoman.errors import ConfigError
@@ -328,7 +328,8 @@ def _add_section(path: Path, name: str, text: str) -> None:
     except OSError as error:
         raise ConfigError(f"{path}: expected to write it: {error.strerror or error}") from error
     if old is not None:
-        change_file(path, old, new, os.environ)
+        with only_changer(path):
+            change_file(path, old, new, os.environ)
         return
     try:
         write_private(path, new)

@@ -21,14 +21,14 @@ from dragoman.config.check import complete
 from dragoman.config.read import find_file
 from dragoman.config.sections import with_section, without_section
 from dragoman.config.settings import KeySettings, Settings
-from dragoman.config.trust import change_file
+from dragoman.config.trust import change_file, only_changer
 from dragoman.config.values import key_path, read_struct, read_toml, toml_value
 from dragoman.errors import ConfigError
 from dragoman.inspection.layout import Line, Span
 from dragoman.inspection.terminal_text import visible_line
 
-# Recognisable in logs and by secret scanners, and unlike the keys of vendors.
-_PREFIX = "dgm_"
+# Unlike the keys of vendors, and not that of call ids (`core.aliases`): `core.secrets` hides what begins with it.
+_PREFIX = "dgk_"
 _KEY_BYTES = 32
 _WHOLE = re.compile(r"[0-9]{1,15}")
 _NUMBER = re.compile(r"[0-9]{1,15}(?:\.[0-9]{1,6})?")
@@ -71,13 +71,24 @@ def _run(options: Options) -> int:
         raise ConfigError(
             "expected a configuration: name it with --config, or make one with `dragoman init`"
         )
-    data = _read(file)
     if options.action == "list":
-        show(tuple(_listed(_settings(file, data))))
+        show(tuple(_listed(_settings(file, _read(file)))))
         return CLEAN
     name = options.key_name
     if not name:
         raise ConfigError(f"expected a NAME: dragoman keys {options.action} NAME")
+    with only_changer(file):
+        _change(file, name, options)
+    print(
+        "A running gateway uses the change after it has reloaded its configuration (dragoman reload).",
+        file=sys.stderr,
+    )
+    return CLEAN
+
+
+def _change(file: Path, name: str, options: Options) -> None:
+    """Add or revoke a key, and print what came of it. Raises ConfigError: nothing was changed."""
+    data = _read(file)
     if options.action == "add":
         key = _PREFIX + secrets.token_urlsafe(_KEY_BYTES)
         changed = with_section(data, "keys", name, _section(name, key, options))
@@ -94,11 +105,6 @@ def _run(options: Options) -> int:
                 "No named key is left. If server.api_keys is empty too, every program on this machine may use the gateway.",
                 file=sys.stderr,
             )
-    print(
-        "A running gateway uses the change after it has reloaded its configuration (dragoman reload).",
-        file=sys.stderr,
-    )
-    return CLEAN
 
 
 def _read(file: Path) -> bytes:

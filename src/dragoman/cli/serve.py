@@ -68,7 +68,8 @@ def _serve(options: Options) -> int:
             for record in records:
                 record.note(outcome.problems, outcome.notes)
 
-        return serve(settings, Source(options.config, flags_of(options)), announce, report)
+        source = Source.at_start(options.config, flags_of(options))
+        return serve(settings, source, announce, report)
 
 
 def start_message(settings: Settings, url: str | None = None) -> Sequence[Line]:

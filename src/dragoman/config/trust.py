@@ -18,7 +18,9 @@ are read from: `STATE/dragoman/trusted.json`.
 """
 
 import os
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import cast
@@ -41,6 +43,9 @@ from dragoman.config.settings import (
 )
 from dragoman.config.values import key_path
 from dragoman.errors import ConfigError, MalformedJson
+
+if sys.platform != "win32":
+    import fcntl
 
 # The vendors' own addresses, and the variable that holds a key for each.
 _VENDORS = {
@@ -191,8 +196,30 @@ def claims_of(file: Settings, used: Settings, environ: Mapping[str, str]) -> tup
     )
 
 
+@contextmanager
+def only_changer(path: Path) -> Generator[None]:
+    """Wait until no other command changes a configuration in this file's folder, and let none begin before the end.
+
+    The lock is on the folder, because changing a file puts another one in its place. Windows has no such lock.
+
+    Raises:
+        ConfigError: the folder cannot be read.
+    """
+    with ExitStack() as stack:
+        if sys.platform != "win32":
+            try:
+                folder = os.open(path.resolve(strict=True).parent, os.O_RDONLY)
+                stack.callback(os.close, folder)
+                fcntl.flock(folder, fcntl.LOCK_EX)
+            except OSError as error:
+                raise ConfigError(
+                    f"{path}: expected to change it: {error.strerror or error}"
+                ) from error
+        yield
+
+
 def change_file(path: Path, before: bytes, changed: bytes, environ: Mapping[str, str]) -> None:
-    """Write a configuration that the user has asked to change. A file that was trusted stays trusted.
+    """Write a configuration that the user has asked to change. A file that was trusted stays trusted. See `only_changer`.
 
     Raises:
         ConfigError: somebody else has changed it meanwhile, or it cannot be written.

@@ -277,7 +277,9 @@ def _is_within(limits: Range, value: float) -> bool:
 
 def _range_words(limits: Range, value: float) -> str:
     if limits.what:
-        return f"{limits.what} from 0 to {limits.most:.0f}"
+        if limits.may_be_zero:
+            return f"{limits.what} from 0 to {limits.most:.0f}"
+        return f"more than 0 and at most {limits.most:.0f} {limits.what}"
     if limits.most is not None and value > limits.most:
         return f"at most {limits.most}"
     return "0 or more" if limits.may_be_zero else "more than 0"

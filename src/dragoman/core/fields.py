@@ -512,6 +512,15 @@ def set_members(data: bytes, values: Mapping[str, bytes | None]) -> bytes:
     return _with(data, added) if added else data
 
 
+def has_members_once(data: bytes) -> bool:
+    """Whether the object has no key twice: readers differ in which of the values they take.
+
+    Raises:
+        MalformedJson: the data is not a JSON object.
+    """
+    return _spans(data) is not None
+
+
 def _without(data: bytes, span: _Span, *, is_first: bool) -> bytes:
     comma = _COMMA.match(data, span.end) if is_first else None
     return data[: span.start] + data[span.end if comma is None else comma.end() :]

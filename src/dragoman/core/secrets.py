@@ -222,7 +222,7 @@ _WINDOW = 16 * 1024
 _OVERLAP = 1024
 _QUOTE = re.compile(r"""\\?["']""")
 _SECRET_SHAPE = re.compile(
-    r"\b(?:sk|pk|rk|xai|gsk|hf|ghp|gho|ghs|glpat|xox[abp])[-_][A-Za-z0-9_-]{6,}"
+    r"\b(?:sk|pk|rk|xai|gsk|hf|ghp|gho|ghs|glpat|xox[abp]|dgk)[-_][A-Za-z0-9_-]{6,}"
     r"|\bAIza[A-Za-z0-9_-]{10,}"
     r"|\beyJ[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*){0,2}"
     r"|\b(?:Bearer|Basic)\s+[A-Za-z0-9._~+/=-]{4,}",

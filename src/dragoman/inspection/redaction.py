@@ -57,6 +57,7 @@ def redact_exchange(exchange: RecordedExchange, secrets: Secrets = NO_SECRETS) -
         attempts=tuple(
             structs.replace(
                 attempt,
+                model=redact(secrets.hide(attempt.model)),
                 address=redact(secrets.hide(attempt.address)),
                 headers=_redact_headers(attempt.headers, secrets),
                 body=redact_source(attempt.body, secrets),
@@ -72,9 +73,9 @@ def redact_exchange(exchange: RecordedExchange, secrets: Secrets = NO_SECRETS) -
 
 
 def redact_facts(facts: ExchangeFacts, secrets: Secrets = NO_SECRETS) -> ExchangeFacts:
-    if facts.error is None:
-        return facts
-    return structs.replace(facts, error=redact(secrets.hide(facts.error)))
+    model = redact(secrets.hide(facts.model))
+    error = None if facts.error is None else redact(secrets.hide(facts.error))
+    return structs.replace(facts, model=model, error=error)
 
 
 def redact_source(data: bytes, secrets: Secrets = NO_SECRETS) -> bytes:

@@ -67,7 +67,7 @@ async def count_tokens(
     named = gateway.identify(headers).named
     if not named:
         return await _count(gateway, dialect, headers, body, request)
-    use = await gateway.named_keys.admit(named, request.model)
+    use = await gateway.named_keys.admit(named, request.model, body)
     try:
         return await _count(gateway, dialect, headers, body, request)
     finally:

@@ -308,10 +308,10 @@ class Exchange:
 
     async def _admit(self) -> None:
         """Count a request of a named key, within its limits. Raises Forbidden, ReportedError."""
-        record = self.record
-        generates = self._memory is None or self._memory.generates
-        if self._key_use is None and generates:
-            self._key_use = await self._gateway.named_keys.admit(record.key, record.model)
+        keys, record, request = self._gateway.named_keys, self.record, self._request
+        if self._key_use is None and (self._memory is None or self._memory.generates):
+            body = None if request is None else request.body
+            self._key_use = await keys.admit(record.key, record.model, body)
 
     def _read(self, body: bytes) -> Awaitable[Continuation] | None:
         """Decode the request. Returns an awaitable that finds the response that the request continues, if there is one."""

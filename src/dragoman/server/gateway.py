@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Protocol
 from dragoman.config.check import OTEL_MISSING
 from dragoman.config.secrets import secrets_of
 from dragoman.config.settings import OtelSettings, Settings, StoreSettings
+from dragoman.core.secrets import redact
 from dragoman.errors import ConfigError
 from dragoman.gateway.hosted.servers import HostedServers
 from dragoman.gateway.plan import Profile
@@ -381,11 +382,11 @@ class Gateway:
         return record
 
     def mint_request_id(self, headers: Mapping[bytes, bytes]) -> str:
-        """The client's `x-request-id` if it is short and plain, else a new id."""
+        """The client's `x-request-id` if it is short and plain and does not look like a key, else a new id."""
         value = headers.get(b"x-request-id")
         if value is not None and len(value) <= _MAX_REQUEST_ID and value.isascii():
             text = value.decode("ascii")
-            if text.isprintable() and text.strip():
+            if text.isprintable() and text.strip() and redact(text) == text:
                 return text
         return f"req_{getrandbits(96):024x}"
 

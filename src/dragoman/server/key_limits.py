@@ -21,7 +21,8 @@ from msgspec import Struct, structs
 
 from dragoman.config.settings import KeySettings, PriceSettings, Settings
 from dragoman.core.failures import ReportedError
-from dragoman.errors import StoreError, StoreUnavailable
+from dragoman.core.fields import has_members_once
+from dragoman.errors import RequestRefused, StoreError, StoreUnavailable
 from dragoman.model.outcome import ErrorInfo
 from dragoman.server.limits import Forbidden
 from dragoman.server.observe.record import RequestRecord
@@ -61,6 +62,8 @@ _LONGEST_CACHED = 256
 # 250 (Chat). Frames with several tokens are undercounted, and never to zero.
 _TEXT_BYTES = 4
 _FRAME_BYTES = 64
+# How JSON may spell any letter of `model`.
+_ESCAPED = b"\\u006"
 _ONE_REQUEST = Counts(requests=1)
 
 
@@ -79,6 +82,7 @@ class NamedKey:
         "_allows",
         "_ended",
         "_unstored",
+        "depends_on_model",
         "has_limits",
         "is_storing",
         "limits",
@@ -92,6 +96,8 @@ class NamedKey:
         self.settings = settings
         self.limits = tuple(limits_of(settings))
         self.has_limits = bool(self.limits) or settings.max_streams is not None
+        has_cost = any(limit.measure == "cost" for limit in self.limits)
+        self.depends_on_model = has_cost or "*" not in settings.models
         self.running: set[str] = set()
         self.is_storing = False
         self._allows = [re.compile(translate(glob)).match for glob in settings.models]
@@ -166,15 +172,18 @@ class NamedKeys:
                 code="model_not_allowed",
             )
 
-    async def admit(self, name: str, model: str) -> KeyUse:
+    async def admit(self, name: str, model: str, body: bytes | None) -> KeyUse:
         """Count a request of a key, unless the key may not use the model, or one of its limits is reached. `end` must follow.
 
         Raises:
             Forbidden: the model is not allowed, or has no price and the key has a limit of cost.
+            RequestRefused: the body may name two models, and the key may not use all of them at any cost.
             ReportedError: a limit is reached (429), or cannot be checked (503).
         """
         key = self._keys[name]
         self.check_model(name, model)
+        if key.depends_on_model and body is not None:
+            _check_one_model(body)
         price = self._price(model)
         if price is None and any(limit.measure == "cost" for limit in key.limits):
             self._note_refusal(name, "prices")
@@ -287,6 +296,21 @@ class NamedKeys:
 
     def _find_price(self, model: str) -> PriceSettings | None:
         return next((price for is_match, price in self._prices if is_match(model)), None)
+
+
+def _check_one_model(body: bytes) -> None:
+    """An upstream that speaks the client's dialect gets the body as it is, and may read the other one of two members.
+
+    Raises:
+        RequestRefused
+    """
+    is_one = body.count(b'"model"') < 2 and _ESCAPED not in body
+    if not is_one and not has_members_once(body):
+        raise RequestRefused(
+            "expected each member of the request once, as `model` decides what this key may use; one came twice",
+            param="model",
+            code="repeated_member",
+        )
 
 
 def limits_of(settings: KeySettings) -> Iterator[KeyLimit]:

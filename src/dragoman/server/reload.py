@@ -17,15 +17,17 @@ import signal
 import stat
 import sys
 from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Self
 
 from msgspec import Struct, structs
 
 from dragoman.config.check import complete
-from dragoman.config.read import Flags, load_checked_settings
+from dragoman.config.read import CONFIG_FILE, Flags, find_file, load_checked_settings
 from dragoman.config.settings import ServerSettings, Settings
 from dragoman.config.trust import refuse_untrusted
+from dragoman.config.values import read_toml
 from dragoman.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -52,10 +54,20 @@ Report = Callable[[ReloadResult], None]
 
 
 class Source(Struct, frozen=True):
-    """Where the settings of a gateway come from: the file, if one was named, and the flags; and the environment."""
+    """Where the settings of a gateway come from: the file, if one was named, and the flags; and the environment.
+
+    has_file: there was a file with settings when the gateway started.
+    """
 
     path: str | None
     flags: Flags
+    has_file: bool = False
+
+    @classmethod
+    def at_start(cls, path: str | None, flags: Flags) -> Self:
+        """The source of a gateway that starts. A file that can be read once, such as a pipe, is not read here."""
+        file = find_file(path, os.environ)
+        return cls(path, flags, file is not None and (not file.is_file() or _has_settings(file)))
 
     def load(self, fixed: Mapping[str, object]) -> tuple[Settings, tuple[str, ...]]:
         """The settings as they are now, and notes about those of `fixed` that stay as they are.
@@ -63,6 +75,8 @@ class Source(Struct, frozen=True):
         Raises:
             ConfigError: the settings cannot work (one line of the message per reason), or they are not trusted.
         """
+        if self.has_file:
+            _check_file(find_file(self.path, os.environ))
         settings = load_checked_settings(self.path, os.environ, self.flags, refuse_untrusted)
         notes = [
             f"server.{name}: {getattr(settings.server, name)!r} needs a restart; it stays {value!r}"
@@ -74,6 +88,30 @@ class Source(Struct, frozen=True):
             server = structs.replace(settings.server, **fixed)
             settings = complete(structs.replace(settings, server=server))
         return settings, tuple(notes)
+
+
+def _check_file(file: Path | None) -> None:
+    """Refuse a file that is about to be replaced, or that was read already: without its settings there are no keys.
+
+    Raises:
+        ConfigError: the file is not there, is no file, or has no settings.
+    """
+    if file is None:
+        raise ConfigError(
+            f"{CONFIG_FILE}: expected the file that was read at the start, it is gone"
+        )
+    if file.exists() and not file.is_file():
+        raise ConfigError(f"{file}: expected a regular file, which can be read again")
+    if file.exists() and not _has_settings(file):
+        raise ConfigError(f"{file}: expected the settings of the gateway, the file has no settings")
+
+
+def _has_settings(file: Path) -> bool:
+    """Whether a file is more than comments. One that cannot be read is reported when it is read for its settings."""
+    try:
+        return bool(read_toml(file.read_bytes(), str(file)))
+    except (OSError, ConfigError):
+        return True
 
 
 def fixed_settings(server: ServerSettings) -> dict[str, object]:

@@ -42,9 +42,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.2
-# A worker that fails sooner cannot start, and restarting it would never end. (A worker that a signal ended, or that was
-# asked to end, has an exit code of zero or below.)
+# A worker that fails sooner, or before it served, cannot start. (A worker that a signal ended, or that was asked to end, has an
+# exit code of zero or below.)
 _MIN_LIFE_SECONDS = 2.0
+# After which a worker that cannot start is tried again, while others serve: another version may be about to be installed.
+_PAUSE_SECONDS = 5.0
 # In which a worker must read the settings, or begin to serve. A worker imports everything again, on a machine that may be busy.
 _PATIENCE = 60.0
 _ANSWER_POLL = 0.05
@@ -79,11 +81,20 @@ class _Worker:
         self.pipe, other = multiprocessing.Pipe()
         with other:
             self.process = start(other)
-        self.began = time.monotonic()
+        self.has_served = False
+        self.retry_at: float | None = None  # it could not start, and is tried again then
+        self._began = time.monotonic()
 
     @property
-    def is_young(self) -> bool:
-        return time.monotonic() - self.began < _MIN_LIFE_SECONDS
+    def cannot_start(self) -> bool:
+        """Whether a worker that has ended has failed at its start. To be asked soon after its end."""
+        is_young = time.monotonic() - self._began < _MIN_LIFE_SECONDS
+        return (is_young or not self.has_served) and (self.process.exitcode or 0) > 0
+
+    def _receive(self) -> Message:
+        message = cast("Message", self.pipe.recv())
+        self.has_served = self.has_served or message[0] == "serving"
+        return message
 
     def send(self, *message: object) -> None:
         with suppress(OSError):  # it has ended, which the next question shows
@@ -95,7 +106,7 @@ class _Worker:
         while time.monotonic() < end and not is_stopped():
             try:
                 if self.pipe.poll(_ANSWER_POLL):
-                    message = cast("Message", self.pipe.recv())
+                    message = self._receive()
                     if message[0] in kinds:
                         return message
             except (EOFError, OSError):
@@ -108,7 +119,7 @@ class _Worker:
     def drop_messages(self) -> None:
         with suppress(EOFError, OSError):
             while self.pipe.poll():
-                self.pipe.recv()
+                self._receive()
 
     def end(self) -> None:
         """Wait for the end of the process, and forget its gauges."""
@@ -132,6 +143,7 @@ class Supervisor:
         self._fixed: dict[str, object] = {}
         self._workers: list[_Worker] = []
         self._leaving: list[_Worker] = []  # they serve what they have
+        self._has_served = False
         self._is_stopped = False
 
     def run(self, settings: Settings, signals: Signals) -> int:
@@ -177,37 +189,52 @@ class Supervisor:
         return _Worker(start)
 
     def _replace_ended(self) -> int:
-        """Start workers in place of those that ended. Not zero: workers cannot start; it is the exit code."""
-        for position, worker in enumerate(self._workers):
+        """Start workers in place of those that ended. Not zero: workers cannot start, and none serves; it is the exit code."""
+        for worker in self._workers:
             worker.drop_messages()
+            self._has_served = self._has_served or worker.has_served
+        for position, worker in enumerate(self._workers):
             if worker.process.is_alive() or self._is_stopped:
                 continue
-            if worker.is_young and (worker.process.exitcode or 0) > 0:
-                return 1
-            worker.end()
-            self._workers[position] = self._start(self._held)
+            if worker.retry_at is None and worker.cannot_start:
+                if not self._has_served or not self._running():
+                    return 1
+                worker.retry_at = time.monotonic() + _PAUSE_SECONDS
+                logger.error(
+                    "a worker cannot start, the others serve; it is started again in %g s",
+                    _PAUSE_SECONDS,
+                )
+            if worker.retry_at is None or time.monotonic() >= worker.retry_at:
+                worker.end()
+                self._workers[position] = self._start(self._held)
         for worker in tuple(self._leaving):
             if not worker.process.is_alive():
                 self._leaving.remove(worker)
                 worker.end()
         return 0
 
+    def _running(self) -> list[_Worker]:
+        return [worker for worker in self._workers if worker.process.is_alive()]
+
     def _answer(self, worker: _Worker, *kinds: str) -> Message:
         return worker.answer(kinds=(*kinds, "problems"), is_stopped=lambda: self._is_stopped)
 
     def _reload(self) -> ReloadResult:
         """Have one worker read the settings, then all apply them; if one cannot, none does."""
-        reader = self._workers[0]
+        workers = self._running()
+        if not workers:
+            return ReloadResult((_ENDED,))
+        reader = workers[0]
         reader.send("read", self._fixed)
         kind, *rest = self._answer(reader, "settings")
         if kind == "problems":
             return ReloadResult(_texts(rest[0]))
         held, notes = cast("tuple[bytes, tuple[str, ...]]", tuple(rest))
-        problems = self._apply(held, self._workers)
+        problems = self._apply(held, workers)
         if not problems:
             self._held = held
             return ReloadResult((), notes)
-        self._apply(self._held, self._workers)
+        self._apply(self._held, workers)
         return ReloadResult(problems)
 
     def _apply(self, held: bytes, workers: Sequence[_Worker]) -> tuple[str, ...]:

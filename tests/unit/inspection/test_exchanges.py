@@ -236,6 +236,21 @@ def test_no_frame_has_a_piece_of_a_secret(size: int, kind: Dialect) -> None:
     assert b"hunter2" not in everything
 
 
+def test_a_key_that_is_sent_as_the_name_of_a_model_is_hidden() -> None:
+    attempt = RecordedAttempt(upstream="up", dialect="chat", model=KEY)
+    shown = redact_exchange(
+        RecordedExchange(
+            id="e",
+            at=0.0,
+            dialect="chat",
+            attempts=(attempt,),
+            facts=ExchangeFacts(model=KEY),
+        )
+    )
+    assert (shown.facts.model, shown.attempts[0].model) == (HIDDEN, HIDDEN)
+    assert KEY.encode() not in b"".join(to_files(shown).values())
+
+
 def test_what_has_no_secret_keeps_its_bytes() -> None:
     exchange = exchange_of(Answer((Said(("fine é 🜂",)), Tool("c1", "f", ('{"x": 1.0}',)))))
     shown = redact_exchange(exchange)
