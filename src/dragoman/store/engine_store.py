@@ -65,7 +65,6 @@ from dragoman.store.key_usage import (
     report,
     usage_of,
 )
-from dragoman.store.memory import MemoryEngine
 from dragoman.store.packing import pack_bytes, unpack_bytes, unpack_stream
 from dragoman.store.records import (
     ConversationItem,
@@ -83,7 +82,7 @@ from dragoman.store.records import (
     StreamProgress,
     Swept,
 )
-from dragoman.store.sqlite.engine import open_sqlite
+from dragoman.store.sqlite.engine import memory_engine, open_sqlite
 
 # Compressed JSON grows about eightfold when it is unpacked: decides whether another thread decodes it.
 _GROWTH = 8
@@ -104,7 +103,7 @@ async def open_store(settings: StoreSettings, *, clock: Callable[[], float] = ti
 async def _open_engine(settings: StoreSettings) -> StoreEngine:
     match store_engine(settings.url):
         case "memory":
-            return MemoryEngine(settings)
+            return memory_engine(settings)
         case "sqlite":
             path, synchronous = sqlite_place(settings.url, os.environ)
             return await open_sqlite(path, settings, synchronous=synchronous)

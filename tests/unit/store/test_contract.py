@@ -209,7 +209,7 @@ def test_chain_beyond_its_bound_is_refused(bench: Bench, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    "place", ["engine_store", "engine", "memory", "sqlite.operations", "postgres.engine"]
+    "place", ["engine_store", "engine", "sqlite.operations", "postgres.engine"]
 )
 def test_limits_of_a_chain_are_read_in_one_place(place: str) -> None:
     module = __import__(f"dragoman.store.{place}", fromlist=["MAX_CHAIN_BYTES"])
@@ -217,7 +217,7 @@ def test_limits_of_a_chain_are_read_in_one_place(place: str) -> None:
 
 
 def test_chain_of_too_many_bytes_is_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    for place in ("engine_store", "engine", "memory", "sqlite.operations", "postgres.engine"):
+    for place in ("engine_store", "engine", "sqlite.operations", "postgres.engine"):
         monkeypatch.setattr(f"dragoman.store.{place}.MAX_CHAIN_BYTES", 900)
 
     async def work(store: Store) -> None:

@@ -1,6 +1,6 @@
-"""Conversations in the SQLite store: functions over a connection, and the engine that calls them.
+"""The operations on conversations in the SQLite store: functions over a connection.
 
-Like every job of the store's thread, each function raises before it writes, or succeeds.
+Like those in `operations`, each raises before it writes, or succeeds.
 """
 
 import sqlite3
@@ -27,7 +27,9 @@ from dragoman.store.engine import (
     no_item,
 )
 from dragoman.store.records import Status
-from dragoman.store.sqlite.thread import SqliteThread
+
+# Beyond every position.
+_MAX_POSITION = 2**62
 
 _WIDTH = len(CONVERSATION_COLUMNS)
 _NAMES = ", ".join(CONVERSATION_COLUMNS)
@@ -103,7 +105,13 @@ def insert(
         drop(db, old[_WIDTH])
     number = cast("int", db.execute(_INSERT, structs.astuple(row)).lastrowid)
     if items:
+        # A copy for each attempt: a transaction that fails is tried again.
+        row = structs.replace(row)
         _append(db, (row, number), items, row.expires)
+
+
+def row(db: sqlite3.Connection, key: Key, now: float) -> ConversationRow:
+    return _find(db, key, now)[0]
 
 
 def update(
@@ -205,7 +213,7 @@ def page(
 ) -> list[ItemRow]:
     _, number = _find(db, key, now)
     sign, order = ("<", "DESC") if is_descending else (">", "ASC")
-    start = MAX_POSITION if is_descending else -1
+    start = _MAX_POSITION if is_descending else -1
     if after is not None:
         start = _place(db, number, after)
     found = db.execute(
@@ -227,7 +235,7 @@ def before(db: sqlite3.Connection, key: Key, position: int | None, now: float) -
     _, number = _find(db, key, now)
     found = db.execute(
         "SELECT id, data FROM conversation_items WHERE conversation = ? AND position < ? ORDER BY position LIMIT ?",
-        (number, MAX_POSITION if position is None else position, MAX_ITEMS),
+        (number, _MAX_POSITION if position is None else position, MAX_ITEMS),
     )
     return [ItemRow(*each) for each in found]
 
@@ -260,64 +268,3 @@ def find(
 ) -> list[ItemRow]:
     found = [db.execute(_FIND, (item_id, owner, now)).fetchone() for item_id in item_ids]
     return [ItemRow(*each) for each in found if each is not None]
-
-
-MAX_POSITION = 2**62
-"""Beyond every position."""
-
-
-class SqliteConversations:
-    """The conversations of a `SqliteEngine`, on its two threads."""
-
-    __slots__ = ("_reader", "_writer")
-
-    def __init__(self, reader: SqliteThread, writer: SqliteThread) -> None:
-        self._reader = reader
-        self._writer = writer
-
-    async def insert(self, row: ConversationRow, items: tuple[ItemRow, ...], now: float) -> None:
-        # A copy for each attempt: a transaction that fails is tried again.
-        await self._writer.do(lambda db: insert(db, structs.replace(row), items, now))
-
-    async def row(self, key: Key, now: float) -> ConversationRow:
-        return (await self._reader.do(lambda db: _find(db, key, now)))[0]
-
-    async def update(
-        self, key: Key, metadata: str | None, expires: float, now: float
-    ) -> ConversationRow:
-        return await self._writer.do(lambda db: update(db, key, metadata, expires, now))
-
-    async def delete(self, key: Key, now: float) -> None:
-        await self._writer.do(lambda db: delete(db, key, now))
-
-    async def hold(
-        self, key: Key, by: str, until: float, expires: float, now: float
-    ) -> ConversationRow:
-        return await self._writer.do(lambda db: hold(db, key, by, until, expires, now))
-
-    async def release(self, key: Key, by: str) -> None:
-        await self._writer.do(lambda db: release(db, key, by))
-
-    async def add(
-        self, key: Key, items: tuple[ItemRow, ...], by: str | None, expires: float, now: float
-    ) -> ConversationRow:
-        return await self._writer.do(lambda db: add(db, key, items, by, expires, now))
-
-    async def page(
-        self, key: Key, after: str | None, limit: int, now: float, *, is_descending: bool
-    ) -> list[ItemRow]:
-        return await self._reader.do(
-            lambda db: page(db, key, after, limit, now, is_descending=is_descending)
-        )
-
-    async def before(self, key: Key, position: int | None, now: float) -> list[ItemRow]:
-        return await self._reader.do(lambda db: before(db, key, position, now))
-
-    async def item(self, key: Key, item_id: str, now: float) -> ItemRow:
-        return await self._reader.do(lambda db: item(db, key, item_id, now))
-
-    async def delete_item(self, key: Key, item_id: str, now: float) -> ConversationRow:
-        return await self._writer.do(lambda db: delete_item(db, key, item_id, now))
-
-    async def find(self, owner: str, item_ids: Collection[str], now: float) -> list[ItemRow]:
-        return await self._reader.do(lambda db: find(db, owner, item_ids, now))

@@ -1,122 +1,178 @@
-"""The store in one SQLite file: the default, for one machine, with any number of worker processes.
+"""The store in SQLite: in one file (the default, for one machine, with any number of worker processes), or in memory.
 
 The file is in WAL mode, so that readers and the writer do not wait for one another. With `synchronous=FULL` a commit is
 on the disk before it is acknowledged: it survives the death of the process (also with `NORMAL`, since the kernel has the
 bytes by then) and of the machine (not with `NORMAL`). One thread writes, in group commits, and one reads.
 The file must be on a local disk: WAL needs memory that all its processes share.
+
+In memory, for tests and short runs, nothing survives the process, and every job runs at once in the caller's thread.
 """
 
-from collections.abc import Collection, Mapping
+import sqlite3
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from dragoman.config.settings import StoreSettings, Synchronous
 from dragoman.errors import StoreError
-from dragoman.store.contract import ClaimResult, Key
-from dragoman.store.engine import Entry, KeyUpdate, Row, RowEnd, StoredContent, StreamPiece
-from dragoman.store.records import Status, StoreStats, Swept
+from dragoman.store.contract import SWEEP_BATCH
+from dragoman.store.engine import Entry
+from dragoman.store.records import Swept
+from dragoman.store.sqlite import conversations
 from dragoman.store.sqlite import operations as jobs
-from dragoman.store.sqlite.conversations import SqliteConversations
-from dragoman.store.sqlite.file import SqliteFile
-from dragoman.store.sqlite.thread import SqliteThread
+from dragoman.store.sqlite.file import SqliteFile, translated
+from dragoman.store.sqlite.schema import migrate
+from dragoman.store.sqlite.thread import Group, SqliteThread
 
+P = ParamSpec("P")
 T = TypeVar("T")
+Job = Callable[Concatenate[sqlite3.Connection, P], T]
 
 
-class SqliteEngine:
-    """An engine of two threads on one file."""
+class Runner(Protocol):
+    """Runs jobs on a connection; `SqliteThread` documents the methods."""
 
-    __slots__ = ("_reader", "_settings", "_writer", "conversations")
+    async def do(self, work: Callable[[sqlite3.Connection], T]) -> T: ...
 
-    def __init__(self, path: Path, settings: StoreSettings, synchronous: Synchronous) -> None:
-        self._settings = settings
-        file = SqliteFile(path, synchronous)
-        self._writer = SqliteThread(file, name="store-writer", writes=True)
-        self._reader = SqliteThread(file, name="store-reader", writes=False)
-        self.conversations = SqliteConversations(self._reader, self._writer)
+    async def do_with(self, group: Group[T], prepare: Callable[[], T]) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class MemoryRunner:
+    """Runs jobs on a database in memory, each in a transaction. Keeps the content near the cap between the sweeps."""
+
+    def __init__(self, most: int) -> None:
+        self._db = sqlite3.connect(":memory:", isolation_level=None)
+        self._db.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        migrate(self._db)
+        self._most = most
+        self._next_sweep = most
+
+    async def do(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            before = self._db.total_changes
+            self._db.execute("BEGIN")
+            with self._db:  # commits or rolls back
+                result = work(self._db)
+                if self._db.total_changes != before:
+                    self._make_room()
+        except sqlite3.Error as error:
+            raise translated(error) from error
+        return result
+
+    async def do_with(self, group: Group[T], prepare: Callable[[], T]) -> None:
+        item = prepare()
+        (error,) = await self.do(lambda db: group(db, [item]))
+        if error is not None:
+            raise error
+
+    async def close(self) -> None:
+        self._db.close()
+
+    def _make_room(self) -> None:
+        if jobs.pages_in_use(self._db) <= self._next_sweep:
+            return
+        mark = jobs.mark(self._db, float("-inf"), SWEEP_BATCH, self._most)
+        if mark is not None:
+            jobs.sweep(self._db, mark)
+        # Every sweep sums the sizes of all rows: the next one waits until more than a few rows have come.
+        self._next_sweep = max(self._most, jobs.pages_in_use(self._db) + self._most // 16)
+
+
+def _writes(job: Job[P, T]) -> Callable[Concatenate["_Jobs", P], Awaitable[T]]:
+    """Make a method of a job that the writer runs."""
+
+    async def run(self: _Jobs, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self.writer.do(lambda db: job(db, *args, **kwargs))
+
+    return run
+
+
+def _reads(job: Job[P, T]) -> Callable[Concatenate["_Jobs", P], Awaitable[T]]:
+    """Make a method of a job that the reader runs."""
+
+    async def run(self: _Jobs, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self.reader.do(lambda db: job(db, *args, **kwargs))
+
+    return run
+
+
+class _Jobs:
+    """The two that run jobs; they may be the same."""
+
+    def __init__(self, reader: Runner, writer: Runner) -> None:
+        self.reader = reader
+        self.writer = writer
+
+
+class SqliteConversations(_Jobs):
+    """The conversations of a `SqliteEngine`."""
+
+    insert = _writes(conversations.insert)
+    row = _reads(conversations.row)
+    update = _writes(conversations.update)
+    delete = _writes(conversations.delete)
+    hold = _writes(conversations.hold)
+    release = _writes(conversations.release)
+    add = _writes(conversations.add)
+    page = _reads(conversations.page)
+    before = _reads(conversations.before)
+    item = _reads(conversations.item)
+    delete_item = _writes(conversations.delete_item)
+    find = _reads(conversations.find)
+
+
+class SqliteEngine(_Jobs):
+    """The engine. `reader` and `writer` run its jobs; `most`: what the content may take."""
+
+    def __init__(self, name: str, reader: Runner, writer: Runner, most: int) -> None:
+        super().__init__(reader, writer)
+        self._name = name
+        self._most = most
+        self.conversations = SqliteConversations(reader, writer)
 
     @property
     def name(self) -> str:
-        return "sqlite"
-
-    async def open(self) -> None:
-        """Create the file if there is none, and migrate it to the newest version. Raises StoreDamaged."""
-        await self._writer.do(jobs.ping)
+        return self._name
 
     async def insert(self, entry: Entry, now: float, ttl: float) -> None:
-        await self._writer.do_with(jobs.insert_all, lambda: jobs.NewRow(entry(), now, ttl))
+        await self.writer.do_with(jobs.insert_all, lambda: jobs.NewRow(entry(), now, ttl))
 
-    async def append(self, key: Key, piece: StreamPiece, body: bytes | None, now: float) -> None:
-        await self._writer.do(lambda db: jobs.append(db, key, piece, body, now))
-
-    async def pieces(
-        self, key: Key, start: int, now: float
-    ) -> tuple[Row, list[StreamPiece]] | None:
-        return await self._reader.do(lambda db: jobs.pieces(db, key, start, now))
-
-    async def finish(self, key: Key, over: RowEnd, now: float, ttl: float) -> Status:
-        return await self._writer.do(lambda db: jobs.finish(db, key, over, now, ttl))
-
-    async def renew(self, running: Collection[Key], until: float, now: float) -> frozenset[Key]:
-        return await self._writer.do(lambda db: jobs.renew(db, running, until, now))
-
-    async def lost(self, running: Collection[Key], now: float) -> frozenset[Key]:
-        return await self._reader.do(lambda db: jobs.lost(db, running, now))
-
-    async def row(self, key: Key, now: float) -> Row | None:
-        return await self._reader.do(lambda db: jobs.row(db, key, now))
-
-    async def content(self, key: Key, now: float, *, stream: bool) -> StoredContent | None:
-        return await self._reader.do(lambda db: jobs.content(db, key, now, stream=stream))
-
-    async def chain(self, key: Key, now: float, *, depth: int) -> list[StoredContent]:
-        return await self._reader.do(lambda db: jobs.chain(db, key, now, depth))
-
-    async def claim(self, key: Key, by: str, until: float, now: float) -> ClaimResult:
-        return await self._writer.do(lambda db: jobs.claim(db, key, by, until, now))
-
-    async def release(self, key: Key, by: str) -> None:
-        await self._writer.do(lambda db: jobs.release(db, key, by))
-
-    async def cancel(self, key: Key, now: float) -> Status:
-        return await self._writer.do(lambda db: jobs.cancel(db, key, now))
-
-    async def delete(self, key: Key, now: float) -> bool:
-        return await self._writer.do(lambda db: jobs.delete(db, key, now))
-
-    async def put_seals(
-        self, owner: str, family: str, sealed: Mapping[str, bytes], expires: float
-    ) -> None:
-        await self._writer.do(lambda db: jobs.put_seals(db, owner, family, sealed, expires))
-
-    async def get_seals(
-        self, owner: str, family: str, call_ids: Collection[str], now: float
-    ) -> dict[str, bytes]:
-        names = list(call_ids)
-        return await self._reader.do(lambda db: jobs.get_seals(db, owner, family, names, now))
-
-    async def change_key(self, name: str, change: KeyUpdate[T]) -> T:
-        return await self._writer.do(lambda db: jobs.change_key(db, name, change))
-
-    async def key_states(self, names: Collection[str]) -> dict[str, bytes]:
-        return await self._reader.do(lambda db: jobs.key_states(db, names))
+    append = _writes(jobs.append)
+    pieces = _reads(jobs.pieces)
+    finish = _writes(jobs.finish)
+    renew = _writes(jobs.renew)
+    lost = _reads(jobs.lost)
+    row = _reads(jobs.row)
+    content = _reads(jobs.content)
+    chain = _reads(jobs.chain)
+    claim = _writes(jobs.claim)
+    release = _writes(jobs.release)
+    cancel = _writes(jobs.cancel)
+    delete = _writes(jobs.delete)
+    put_seals = _writes(jobs.put_seals)
+    get_seals = _reads(jobs.get_seals)
+    change_key = _writes(jobs.change_key)
+    key_states = _reads(jobs.key_states)
+    stats = _reads(jobs.stats)
+    ping = _reads(jobs.ping)
 
     async def expire(self, now: float, limit: int) -> Swept:
         # Summing the sizes reads an index: the reader does it, so that no write waits.
-        most = self._settings.max_bytes
-        mark = await self._reader.do(lambda db: jobs.mark(db, now, limit, most))
-        return Swept() if mark is None else await self._writer.do(lambda db: jobs.sweep(db, mark))
-
-    async def stats(self) -> StoreStats:
-        return await self._reader.do(jobs.stats)
-
-    async def ping(self) -> None:
-        await self._reader.do(jobs.ping)
+        mark = await self.reader.do(lambda db: jobs.mark(db, now, limit, self._most))
+        return Swept() if mark is None else await self.writer.do(lambda db: jobs.sweep(db, mark))
 
     async def close(self) -> None:
         # The last connection to close writes the log back into the file; it must be the writer's.
-        await self._reader.close()
-        await self._writer.close()
+        await self.reader.close()
+        await self.writer.close()
+
+
+def memory_engine(settings: StoreSettings) -> SqliteEngine:
+    """Return the engine on a new database in memory."""
+    runner = MemoryRunner(settings.max_bytes)
+    return SqliteEngine("memory", runner, runner, settings.max_bytes)
 
 
 async def open_sqlite(
@@ -127,9 +183,12 @@ async def open_sqlite(
     Raises:
         StoreUnavailable: the file cannot be opened. StoreDamaged: it is not a store of this program.
     """
-    engine = SqliteEngine(path, settings, synchronous)
+    file = SqliteFile(path, synchronous)
+    writer = SqliteThread(file, name="store-writer", writes=True)
+    reader = SqliteThread(file, name="store-reader", writes=False)
+    engine = SqliteEngine("sqlite", reader, writer, settings.max_bytes)
     try:
-        await engine.open()
+        await writer.do(jobs.ping)
     except StoreError:
         await engine.close()
         raise

@@ -354,7 +354,7 @@ def put_seals(
 
 
 def get_seals(
-    db: sqlite3.Connection, owner: str, family: str, call_ids: Sequence[str], now: float
+    db: sqlite3.Connection, owner: str, family: str, call_ids: Collection[str], now: float
 ) -> dict[str, bytes]:
     # One query for each call: the statement is prepared once, and each query is one descent of a tree in memory.
     select = "SELECT data FROM seals WHERE owner = ? AND family = ? AND call_id = ? AND expires > ?"
@@ -383,7 +383,7 @@ def mark(db: sqlite3.Connection, now: float, limit: int, most: int) -> ExpiryLim
     if old:
         return ExpiryLimit(cast("float", old[:limit][-1][0]), more=len(old) > limit)
     # The pages in use take more than the content, and are known at once; summing the sizes reads an entry for every row.
-    excess = -1 if _pages_in_use(db) <= most else stats(db).size - most
+    excess = -1 if pages_in_use(db) <= most else stats(db).size - most
     if excess <= 0:
         return None
     oldest = db.execute(_SIZES.format(">= ?"), (0.0, 0.0, 0.0, limit)).fetchall()
@@ -394,7 +394,7 @@ def mark(db: sqlite3.Connection, now: float, limit: int, most: int) -> ExpiryLim
     return ExpiryLimit(cast("float", oldest[-1][0]), more=True)
 
 
-def _pages_in_use(db: sqlite3.Connection) -> int:
+def pages_in_use(db: sqlite3.Connection) -> int:
     """Return the pages in use, in bytes."""
     pages, free, size = [
         cast("int", db.execute(f"PRAGMA {name}").fetchone()[0])
