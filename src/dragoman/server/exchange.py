@@ -277,9 +277,15 @@ class Exchange:
             targets,
             self._attempt,
             self._recorder,
-            key=lambda: b"" if self._request is None else conversation_key(self._request.request),
-            is_forwarded=lambda: self.client.started,
+            key=self._conversation_key,
+            is_forwarded=self._is_started,
         )
+
+    def _conversation_key(self) -> bytes:
+        return b"" if self._request is None else conversation_key(self._request.request)
+
+    def _is_started(self) -> bool:
+        return self.client.started
 
     def stop(self, reason: ErrorInfo) -> None:
         """End the exchange now with `reason`.
