@@ -278,8 +278,7 @@ class Gateway:
 
     def forget(self, exchange: Exchange) -> None:
         """Remove an exchange that has ended, whether or not it was registered."""
-        if exchange.has_slot:
-            self.release_slot(exchange)
+        self.release_slot(exchange)
         if exchange in self.exchanges:
             self.exchanges.remove(exchange)
             self.telemetry.closed()
