@@ -88,7 +88,11 @@ class KeyRing:
         A client may send one of the operator's keys in one header and its own provider key in another; the provider key then
         goes to an upstream that passes the caller's key on.
         """
-        sent = tuple([pair for pair in headers if pair[0] in _KEY_HEADERS])
+        with_keys: list[tuple[bytes, bytes]] = []
+        for pair in headers:
+            if pair[0] in _KEY_HEADERS:
+                with_keys.append(pair)  # noqa: PERF401 -- a comprehension is a function more
+        sent = tuple(with_keys)
         accepted = self._accepted.get(sent)
         if accepted is not None:
             return accepted

@@ -140,7 +140,7 @@ class AttemptRecorder(AttemptObserver, Struct, eq=False):
         if self._has_failed:
             self._has_failed = False
             self.losses, record.repairs = self._before
-        else:
+        elif self.losses or record.repairs:
             self._before = (self.losses, record.repairs)
         if self._capture is not None or record.trace is not None:
             upstream = self._gateway.upstreams.by_name[target.peer]

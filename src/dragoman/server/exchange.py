@@ -622,10 +622,11 @@ class Exchange:
             asked = self._edited(asked, target)
         self.record.stream = is_stream = asked.request.stream is True
         stream = target.asks_for_stream(is_wanted=is_stream)
-        if asked.size < LARGE:
+        size = len(asked.body) or asked.size
+        if size < LARGE:
             planned = plan_request(asked, target, stream=stream)
         else:
-            planned = await offload(asked.size, plan_request, asked, target, stream=stream)
+            planned = await offload(size, plan_request, asked, target, stream=stream)
         recorder.sent(target, planned)
         plan = self._plan(asked, target, planned, summary)
         sent = upstream_request(planned, target, self._sender(), stream=stream)

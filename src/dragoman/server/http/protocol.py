@@ -28,6 +28,7 @@ import socket
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from enum import Enum, auto
+from operator import itemgetter
 from typing import cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
@@ -68,6 +69,8 @@ _UPGRADE = b"upgrade: websocket\r\nconnection: upgrade, close\r\n"
 _ASKS_TO_SWITCH = re.compile(
     rb"^upgrade[ \t]*:[ \t]*websocket[ \t]*\r?$", re.IGNORECASE | re.MULTILINE
 )
+
+_NAME_OF = itemgetter(0)
 
 _MALFORMED = "expected a request in HTTP/1.1; what came is malformed"
 
@@ -245,7 +248,7 @@ class GatewayProtocol(HttpToolsProtocol):
             is_upgrade = False
         else:
             is_upgrade = parser.should_upgrade()
-        names = [name for name, _ in self.headers]
+        names = list(map(_NAME_OF, self.headers))
         self._hosts = names.count(b"host")
         if b"expect" in names:
             self.expect_100_continue = any(

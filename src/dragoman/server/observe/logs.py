@@ -9,7 +9,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TextIO
 
@@ -49,10 +49,12 @@ class RequestLog:
         self._root = logging.getLogger()
         self._render = json_line if settings.format == "json" else console_line
 
-    def write(self, records: Iterable[RequestRecord]) -> None:
+    def write(self, records: Sequence[RequestRecord]) -> None:
         """Write the lines of finished requests in one write."""
         is_enabled = self._logger.isEnabledFor
-        shown = [record for record in records if is_enabled(level_of(record))]
+        shown = records
+        if not is_enabled(logging.INFO):  # the lowest level of a record
+            shown = [record for record in records if is_enabled(level_of(record))]
         if not is_enabled(logging.DEBUG):
             for record in shown:
                 record.caller = ""  # callers are logged only at debug level
