@@ -444,9 +444,10 @@ class AnswerWriter(Struct, eq=False):
                 exact=plan.relay == "exact",
             )
             return answer
-        if plan.ending is not None:
-            plan.ending.expect_complete()
-        scan = plan.scan
+        ending, scan = plan.ending, plan.written
+        if ending is not None:
+            ending.expect_complete()
+            scan = None
         answer, self.tally = interpret_body(
             data,
             plan.dialect,
@@ -457,7 +458,7 @@ class AnswerWriter(Struct, eq=False):
             stage=None if scan is not None else plan.stage,
             scan=scan,
         )
-        return answer if plan.ending is None else completed(answer, plan.ending)
+        return answer if ending is None else completed(answer, ending)
 
     def _without_secrets(self, answer: TranslatedBody) -> TranslatedBody:
         """The answer without the upstream's secrets, if the answer is an error or ends with one."""

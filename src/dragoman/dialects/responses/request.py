@@ -562,7 +562,8 @@ def encode_request(
     body |= compacting
     if own:
         body |= {key: own[key] for key in own if key not in body and key != "text"}
-    return EncodedRequest(dumps(body), names, book.losses, repairs, request.stop)
+    losses = book.losses if book.noted else ()
+    return EncodedRequest(dumps(body), names, losses, repairs, request.stop)
 
 
 def find_repairs(request: Request) -> tuple[Repair, ...]:
