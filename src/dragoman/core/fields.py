@@ -296,7 +296,10 @@ def ask_text(fields: Fields, key: str, where: str = "") -> str | None:
     value = fields.get(key)
     if value is None:
         return None
-    found = read_shallow(value)
+    try:
+        found = _decode_shallow(value)
+    except FAST_FAILURES:
+        found = read_shallow(value)
     if found is None or isinstance(found, str):
         return found
     refuse(_path(where, key), "a string", value)
@@ -321,7 +324,10 @@ def ask_bool(fields: Fields, key: str, where: str = "") -> bool | None:
     value = fields.get(key)
     if value is None:
         return None
-    found = read_shallow(value)
+    try:
+        found = _decode_shallow(value)
+    except FAST_FAILURES:
+        found = read_shallow(value)
     if found is None or isinstance(found, bool):
         return found
     refuse(_path(where, key), "a boolean", value)

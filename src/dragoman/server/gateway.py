@@ -258,7 +258,8 @@ class Gateway:
         Raises:
             TooManyStreams: every slot is taken.
         """
-        self.slots.check()
+        if self.slots.open >= self.slots.limit:
+            self.slots.check()
         self.exchanges.add(exchange)
         self.telemetry.opened()
 

@@ -363,9 +363,13 @@ class Telemetry:
             if record.input_tokens is not None or record.output_tokens is not None:
                 key = (record.upstream, record.model)
                 read, written = alike.get(key, (0, 0))
+                own, more = record.input_tokens, record.output_tokens
                 # A negative count is an upstream's mistake; a counter would raise.
-                read += max(0, record.input_tokens or 0)
-                alike[key] = (read, written + max(0, record.output_tokens or 0))
+                if own is not None and own > 0:
+                    read += own
+                if more is not None and more > 0:
+                    written += more
+                alike[key] = (read, written)
         for (upstream, model), (read, written) in alike.items():
             find = self._tokens if len(model) <= _LONGEST_REMEMBERED else self._find_tokens
             count_input, count_output = find(upstream, model)
