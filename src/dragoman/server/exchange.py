@@ -21,21 +21,11 @@ from dragoman.core.ids import NOISE_BITS, number_of
 from dragoman.core.secrets import HIDDEN
 from dragoman.dialects.codec import EncodeContext
 from dragoman.dialects.messages import asks_for_thread, threads_unsupported
-from dragoman.dialects.responses import (
-    asks_for_background,
-    queue_response,
-    with_conversation,
-)
+from dragoman.dialects.responses import asks_for_background, queue_response, with_conversation
 from dragoman.dialects.translate import TranslatedBody, make_encoder
 from dragoman.errors import GatewayError, RequestRefused
 from dragoman.gateway.answer import AnswerWriter, failed_stream, settle
-from dragoman.gateway.attempt import (
-    AttemptFailed,
-    Sender,
-    send,
-    try_targets,
-    upstream_request,
-)
+from dragoman.gateway.attempt import AttemptFailed, Sender, send, try_targets, upstream_request
 from dragoman.gateway.compaction import (
     SummaryPlan,
     asks_inline,
