@@ -8,6 +8,7 @@ Work is linear: deltas are collected and joined once.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter
 from typing import assert_never
 
 from msgspec.structs import replace
@@ -416,15 +417,14 @@ def settled_parts(outcome: Outcome, dialect: Dialect) -> list[SettledPart] | Non
     return parts if is_settled else None
 
 
+# In one comparison, because every answer and every turn of a request is looked at.
+_STATE_OF_TEXT = attrgetter("annotations", "logprobs", "extra", "item_extra", "status")
+_SETTLED_TEXT = ((), None, None, None, "completed")
+
+
 def is_settled_text(text: Text) -> bool:
     """Whether a text is complete and has no other content than its characters."""
-    return (
-        not text.annotations
-        and text.logprobs is None
-        and text.extra is None
-        and text.item_extra is None
-        and text.status == "completed"
-    )
+    return _STATE_OF_TEXT(text) == _SETTLED_TEXT
 
 
 def _is_settled_thought(thought: Reasoning) -> bool:

@@ -22,7 +22,7 @@ there goes to the latest earlier call of that id that has no result yet.
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
-from operator import is_, itemgetter
+from operator import attrgetter, is_, itemgetter
 
 from msgspec import structs
 
@@ -512,6 +512,10 @@ def _is_client_call(part: Part) -> bool:
     return isinstance(part, Call) and part.executor == "client"
 
 
+_FIELDS_BESIDE = attrgetter("extra", "cache", "name", "item_id", "status")
+_NOTHING_BESIDE = (None,) * 5
+
+
 def bare_text(turn: Turn) -> str | None:
     """The text of a turn that is one plain text and nothing more; None for any other turn, and for results."""
     if len(turn.parts) != 1 or turn.role == "tool":
@@ -519,9 +523,7 @@ def bare_text(turn: Turn) -> str | None:
     part = turn.parts[0]
     if type(part) is not Text or part.cache is not None or not is_settled_text(part):
         return None
-    if turn.extra is not None or turn.cache is not None or turn.name is not None:
-        return None
-    return part.text or None if turn.item_id is None and turn.status is None else None
+    return part.text or None if _FIELDS_BESIDE(turn) == _NOTHING_BESIDE else None
 
 
 ERROR_MARK = "[tool error] "

@@ -61,7 +61,8 @@ def written_once(
     *arguments: *Ts,
 ) -> T:
     """The result of `write`, cached for each key and policy; its losses are recorded in `book` each time."""
-    written, losses = made_of(tools, (key, book.rules), _written, book, write, *arguments)
+    full_key = (key, book.rules) if book.policy else key
+    written, losses = made_of(tools, full_key, _written, book, write, *arguments)
     if losses:
         book.add(losses)
     return written

@@ -116,9 +116,9 @@ def tally_of(events: Iterable[Event], *, hashes: bool = False) -> Tally:
 
 def tally_whole(outcome: Outcome, *, hashes: bool = False) -> Tally:
     """The tally of an answer that has completed."""
-    tally = make_tally(hashes=hashes)
-    tally.started, tally.response_id, tally.model = True, outcome.response_id, outcome.model
-    tally.usage, tally.limits = outcome.usage, outcome.limits
+    tally = Tally(True, outcome.response_id, outcome.model, outcome.usage, outcome.limits)  # noqa: FBT003
+    if hashes:
+        tally.hashes = []
     for choice in outcome.choices:
         tally.finish = choice.finish
         for part in choice.parts:

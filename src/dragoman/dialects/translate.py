@@ -382,7 +382,8 @@ def write_answer(
     encoder = codec(target)
     book = answer_book(encoder.losses, encode.losses)
     body = encoder.write_body(answer.outcome, encode, book)
-    return TranslatedBody(body, answer.problems, answer.tally.error, book.losses)
+    losses = book.losses if book.noted else ()
+    return TranslatedBody(body, answer.problems, answer.tally.error, losses)
 
 
 def change_of(names: NameMap | None, stage: Change | None = None) -> Change | None:

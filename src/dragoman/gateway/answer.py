@@ -60,6 +60,10 @@ Pending = Callable[[], Awaitable[None]] | None
 """The rest of a write that waits for a slow client; the caller awaits it before the next write. None: the write is done."""
 
 
+AnswerReport = tuple[ErrorInfo | None, tuple[Problem, ...], ObsidianAnswer | None]
+"""Why an answer could not be stored (the client was sent a failure in place of the end), its problems, and its Obsidian policy."""
+
+
 async def settle(pending: Pending) -> None:
     """Wait until a write is done."""
     if pending is not None:
@@ -173,10 +177,11 @@ class AnswerWriter(Struct, eq=False):
         """The Obsidian policy, which may end the answer before the upstream does."""
         return self._plan.obsidian
 
-    @property
-    def unstored(self) -> ErrorInfo | None:
-        """Why the answer could not be stored: the client was sent a failure in place of the end."""
-        return None if self._plan.keeper is None else self._plan.keeper.problem
+    def report(self) -> AnswerReport:
+        """What the record needs besides the tally and the losses."""
+        keeper = self._plan.keeper
+        unstored = None if keeper is None else keeper.problem
+        return unstored, self.all_problems(), self._plan.obsidian
 
     def all_problems(self) -> tuple[Problem, ...]:
         """The problems of the answer, and those of calls that the model wrote as text (why a block stayed text)."""
@@ -439,9 +444,10 @@ class AnswerWriter(Struct, eq=False):
                 exact=plan.relay == "exact",
             )
             return answer
-        if plan.ending is not None:
-            plan.ending.expect_complete()
-        scan = plan.scan
+        ending, scan = plan.ending, plan.written
+        if ending is not None:
+            ending.expect_complete()
+            scan = None
         answer, self.tally = interpret_body(
             data,
             plan.dialect,
@@ -452,7 +458,7 @@ class AnswerWriter(Struct, eq=False):
             stage=None if scan is not None else plan.stage,
             scan=scan,
         )
-        return answer if plan.ending is None else completed(answer, plan.ending)
+        return answer if ending is None else completed(answer, ending)
 
     def _without_secrets(self, answer: TranslatedBody) -> TranslatedBody:
         """The answer without the upstream's secrets, if the answer is an error or ends with one."""

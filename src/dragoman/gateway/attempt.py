@@ -14,7 +14,7 @@ from functools import partial
 from random import getrandbits, random
 from typing import Self, TypeVar
 
-from msgspec import Struct, field, structs
+from msgspec import Struct, structs
 
 from dragoman.config.secrets import address_of
 from dragoman.config.settings import PASS_ON, Settings
@@ -121,7 +121,7 @@ class AttemptObserver:
 class Sender(Struct, frozen=True):
     """What upstreams learn about the caller. See `upstream.base.UpstreamRequest`."""
 
-    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    headers: Mapping[str, str] = {}
     client_key: str | None = None
     request_id: str = ""
 
@@ -161,9 +161,12 @@ async def try_targets(
         ReportedError: the error of the last attempt, if the policy gives up.
     """
     retry = upstreams.settings.retry
-    order = PeerOrder(targets, upstreams.health, key, only_first=not retry.enabled)
-    now = time.monotonic()
-    target = order.take(order.next(now) or targets[0], now)
+    order: PeerOrder | None = None  # one target needs none
+    target = targets[0]
+    if len(targets) > 1:
+        order = PeerOrder(targets, upstreams.health, key, only_first=not retry.enabled)
+        now = time.monotonic()
+        target = order.take(order.next(now) or target, now)
     tries = 1
     while True:
         observer.started(target)
@@ -177,10 +180,11 @@ async def try_targets(
             health.succeeded(target.model)
             return result
         finally:
-            health.end(probe)
+            if probe:
+                health.end(probe)
         now = time.monotonic()
-        _note_failure(upstreams, target, failure, observer, is_alone=len(targets) == 1)
-        following = order.next(now)
+        _note_failure(upstreams, target, failure, observer, is_alone=order is None)
+        following = None if order is None else order.next(now)
         otherwise: Otherwise = GiveUp()
         if following is not None:
             otherwise = OtherPeer() if is_beside(following, target) else Fallback()
@@ -195,8 +199,9 @@ async def try_targets(
         observer.failed(target, error, decision)
         if isinstance(decision, Retry):
             await asyncio.sleep(decision.after)
-            target = order.again(target, time.monotonic())
-        elif following is None or isinstance(decision, GiveUp):
+            if order is not None:
+                target = order.again(target, time.monotonic())
+        elif order is None or following is None or isinstance(decision, GiveUp):
             raise ReportedError(error)
         else:
             target = order.take(following, now)

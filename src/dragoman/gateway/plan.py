@@ -186,7 +186,7 @@ def _encoded(asked: ClientRequest, target: AttemptTarget, *, stream: bool) -> Pl
     wanted, repairs, is_healed = asked.request, _NO_REPAIRS, False
     if target.obsidian is not None:
         wanted, repairs = apply_to_request(wanted, target.obsidian)
-    elif settings.text_calls and settings.prompted_tools is None and not target.is_exact:
+    elif target.heals():
         wanted, repairs = heal_history(wanted, formats=settings.text_calls, model=model)
         is_healed = bool(repairs)
     if settings.prompted_tools is not None and needs_prompting(wanted):

@@ -75,10 +75,15 @@ class AttemptTarget(Struct, frozen=True):
         settings = self.settings
         return (is_wanted or settings.always_stream) and not settings.never_stream
 
-    @property
-    def is_exact(self) -> bool:
-        """Whether the operator wants what passes in one dialect unchanged, so that its text is not searched for calls."""
-        return self.is_same_dialect and self.settings.passthrough == "exact"
+    def heals(self) -> bool:
+        """Whether calls in the text of a history become structured ones.
+
+        They do not where the operator wants what passes in one dialect unchanged.
+        """
+        settings = self.settings
+        if not settings.text_calls or settings.prompted_tools is not None:
+            return False
+        return not self.is_same_dialect or settings.passthrough != "exact"
 
 
 def target_of(

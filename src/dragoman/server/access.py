@@ -21,6 +21,7 @@ from dragoman.server.limits import Forbidden, Unauthorized
 from dragoman.store.contract import owner_of
 
 _CACHED_GUESTS = 256  # cached callers of a gateway without keys
+_CACHED_CALLERS = 1024  # cached headers with a key; one key may come in several spellings
 _LONGEST_CACHED = 512
 _ID_LENGTH = (
     8  # hex digits: enough to distinguish callers in a debug log, far too few to find a key by
@@ -48,6 +49,8 @@ class Caller(Struct, frozen=True, gc=False):
         return not self.named or self.may_inspect
 
 
+HeaderPairs = tuple[tuple[bytes, bytes], ...]
+
 _ANYONE = Caller()
 _NONE: Mapping[str, KeySettings] = MappingProxyType({})
 
@@ -71,7 +74,7 @@ class KeyRing:
         for name, key in named.items():
             digest = bytes.fromhex(key.digest.removeprefix("sha256:"))
             self._digests.append((digest, Caller(named=name, may_inspect=key.inspect)))
-        self._accepted: dict[bytes, Caller] = {}  # by operator key, for requests with only that key
+        self._accepted: dict[HeaderPairs, Caller] = {}  # by the header, for requests with one key
         self._guest = lru_cache(_CACHED_GUESTS)(_caller)
 
     @property
@@ -85,13 +88,19 @@ class KeyRing:
         A client may send one of the operator's keys in one header and its own provider key in another; the provider key then
         goes to an upstream that passes the caller's key on.
         """
-        given = _given(headers)
+        with_keys: list[tuple[bytes, bytes]] = []
+        for pair in headers:
+            if pair[0] in _KEY_HEADERS:
+                with_keys.append(pair)  # noqa: PERF401 -- a comprehension is a function more
+        sent = tuple(with_keys)
+        accepted = self._accepted.get(sent)
+        if accepted is not None:
+            return accepted
+        given = _given(sent)
         if not self._digests:
             if not given:
                 return _ANYONE
             return (self._guest if len(given[0]) <= _LONGEST_CACHED else _caller)(given[0])
-        if len(given) == 1 and (caller := self._accepted.get(given[0])) is not None:
-            return caller
         known: Caller | None = None
         other: bytes | None = None
         for key in given:
@@ -104,8 +113,10 @@ class KeyRing:
             return None
         # A key of this gateway must not reach an upstream.
         caller = structs.replace(known, key=None if other is None else _text(other))
-        if len(given) == 1:
-            self._accepted[given[0]] = caller
+        if len(sent) == 1 and len(sent[0][1]) <= _LONGEST_CACHED:
+            if len(self._accepted) >= _CACHED_CALLERS:
+                self._accepted.clear()
+            self._accepted[sent] = caller
         return caller
 
     def refusal(self, headers: Iterable[tuple[bytes, bytes]]) -> Unauthorized:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_NO_HEADERS: Mapping[str, str] = {}
+
 
 class Tap(Protocol):
     """Takes a copy of the bytes of one reply. It must not raise."""
@@ -138,7 +140,7 @@ class AttemptRecorder(AttemptObserver, Struct, eq=False):
         if self._has_failed:
             self._has_failed = False
             self.losses, record.repairs = self._before
-        else:
+        elif self.losses or record.repairs:
             self._before = (self.losses, record.repairs)
         if self._capture is not None or record.trace is not None:
             upstream = self._gateway.upstreams.by_name[target.peer]
@@ -162,7 +164,7 @@ class AttemptRecorder(AttemptObserver, Struct, eq=False):
 
     def trace_headers(self) -> Mapping[str, str]:
         trace = self._record.trace
-        return super().trace_headers() if trace is None else trace.headers()
+        return _NO_HEADERS if trace is None else trace.headers()
 
     def replied(self, target: AttemptTarget, reply: UpstreamReply) -> UpstreamReply:
         gateway = self._gateway
@@ -245,16 +247,17 @@ def note_answer(record: RequestRecord, answer: "AnswerWriter | HostedAnswer") ->
         record.output_tokens = tally.usage.output
         record.cached_tokens = tally.usage.cached
         record.cache_write_tokens = tally.usage.cache_write
-    error = answer.unstored
-    if error is not None:
+    unstored, problems, obsidian = answer.report()
+    if unstored is not None:
         record.finish = "error"
-    error = error or tally.error
+    error = unstored or tally.error
     if error is not None:
         record.error_kind = error.kind
         record.error = error.message
-    record.problems = answer.all_problems()
-    if answer.obsidian is not None:
-        record.obsidian = answer.obsidian.report()
+    if problems:
+        record.problems = problems
+    if obsidian is not None:
+        record.obsidian = obsidian.report()
 
 
 def _new(found: Sequence[T], known: Sequence[T]) -> list[T]:

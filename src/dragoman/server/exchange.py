@@ -21,21 +21,11 @@ from dragoman.core.ids import NOISE_BITS, number_of
 from dragoman.core.secrets import HIDDEN
 from dragoman.dialects.codec import EncodeContext
 from dragoman.dialects.messages import asks_for_thread, threads_unsupported
-from dragoman.dialects.responses import (
-    asks_for_background,
-    queue_response,
-    with_conversation,
-)
+from dragoman.dialects.responses import asks_for_background, queue_response, with_conversation
 from dragoman.dialects.translate import TranslatedBody, make_encoder
 from dragoman.errors import GatewayError, RequestRefused
 from dragoman.gateway.answer import AnswerWriter, failed_stream, settle
-from dragoman.gateway.attempt import (
-    AttemptFailed,
-    Sender,
-    send,
-    try_targets,
-    upstream_request,
-)
+from dragoman.gateway.attempt import AttemptFailed, Sender, send, try_targets, upstream_request
 from dragoman.gateway.compaction import (
     SummaryPlan,
     asks_inline,
@@ -277,9 +267,15 @@ class Exchange:
             targets,
             self._attempt,
             self._recorder,
-            key=lambda: b"" if self._request is None else conversation_key(self._request.request),
-            is_forwarded=lambda: self.client.started,
+            key=self._conversation_key,
+            is_forwarded=self._is_started,
         )
+
+    def _conversation_key(self) -> bytes:
+        return b"" if self._request is None else conversation_key(self._request.request)
+
+    def _is_started(self) -> bool:
+        return self.client.started
 
     def stop(self, reason: ErrorInfo) -> None:
         """End the exchange now with `reason`.
@@ -616,10 +612,11 @@ class Exchange:
             asked = self._edited(asked, target)
         self.record.stream = is_stream = asked.request.stream is True
         stream = target.asks_for_stream(is_wanted=is_stream)
-        if asked.size < LARGE:
+        size = len(asked.body) or asked.size
+        if size < LARGE:
             planned = plan_request(asked, target, stream=stream)
         else:
-            planned = await offload(asked.size, plan_request, asked, target, stream=stream)
+            planned = await offload(size, plan_request, asked, target, stream=stream)
         recorder.sent(target, planned)
         plan = self._plan(asked, target, planned, summary)
         sent = upstream_request(planned, target, self._sender(), stream=stream)

@@ -259,7 +259,8 @@ class Gateway:
         Raises:
             TooManyStreams: every slot is taken.
         """
-        self.slots.check()
+        if self.slots.open >= self.slots.limit:
+            self.slots.check()
         self.exchanges.add(exchange)
         self.telemetry.opened()
 
@@ -279,8 +280,7 @@ class Gateway:
 
     def forget(self, exchange: Exchange) -> None:
         """Remove an exchange that has ended, whether or not it was registered."""
-        if exchange.has_slot:
-            self.release_slot(exchange)
+        self.release_slot(exchange)
         if exchange in self.exchanges:
             self.exchanges.remove(exchange)
             self.telemetry.closed()

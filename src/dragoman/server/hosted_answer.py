@@ -26,7 +26,7 @@ from dragoman.engine.events import EngineEvent, RunEnded
 from dragoman.engine.run import Engine, Model
 from dragoman.engine.settings import EngineSettings
 from dragoman.engine.tools import Tool, ToolSource
-from dragoman.gateway.answer import settle
+from dragoman.gateway.answer import AnswerReport, settle
 from dragoman.gateway.attempt import Prepare, Sender, UpstreamModel
 from dragoman.gateway.hosted.history import ITEM_PREFIX, has_hosted_calls, restore_calls
 from dragoman.gateway.hosted.merge import AnswerMerger, MergeRules, Style
@@ -43,7 +43,7 @@ from dragoman.gateway.plan import (
 )
 from dragoman.gateway.targets import AttemptTarget
 from dragoman.model.events import Event, Noticed, PartEnded
-from dragoman.model.outcome import ErrorInfo, Loss, Problem
+from dragoman.model.outcome import ErrorInfo, Loss
 from dragoman.model.parts import Call
 from dragoman.model.request import Request, ToolChoice, Turn
 from dragoman.obsidian.answer import ObsidianAnswer
@@ -118,15 +118,11 @@ class HostedAnswer:
         losses = self._losses if encoder is None else encoder.losses
         return (*losses, *(self.obsidian.losses if self.obsidian else ()))
 
-    @property
-    def unstored(self) -> ErrorInfo | None:
-        """Why the answer could not be stored: the client was sent a failure in place of the end."""
+    def report(self) -> AnswerReport:
+        """What the record needs besides the tally and the losses. The problems are those of all answers of upstreams."""
         keeper = None if self._plan is None else self._plan.keeper
-        return None if keeper is None else keeper.problem
-
-    def all_problems(self) -> tuple[Problem, ...]:
-        """The problems of all answers of upstreams."""
-        return tuple(self._job.recorder.problems)
+        unstored = None if keeper is None else keeper.problem
+        return unstored, tuple(self._job.recorder.problems), self.obsidian
 
     async def serve(self) -> None:
         """Ask the model, run the tools, and write the answer.

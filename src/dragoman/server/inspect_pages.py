@@ -197,9 +197,9 @@ class InspectPages:
         resting = upstreams.resting(time.monotonic())
         for name, settings in self._gateway.settings.upstreams.items():
             for peer in upstreams.peers[name]:
-                last = self._inspector.last_use.get(peer)
-                problem = down.get(peer) or (None if last is None else last.error)
-                state = "failing" if problem else "unknown" if last is None else "ok"
+                last_used_at, error = self._inspector.last_use.get(peer, (None, ""))
+                problem = down.get(peer) or error
+                state = "failing" if problem else "unknown" if last_used_at is None else "ok"
                 upstream = upstreams.by_name[peer]
                 dialect = upstream.dialect_for("chat")
                 found.append(
@@ -212,7 +212,7 @@ class InspectPages:
                         "state": "resting" if peer in resting else state,
                         "health": resting.get(peer),
                         "last_error": None if not problem else clean(redact(problem), _MAX_PROBLEM),
-                        "last_used_at": None if last is None else last.at,
+                        "last_used_at": last_used_at,
                     }
                 )
         return found

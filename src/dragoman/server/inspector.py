@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from dragoman._json import dumps
 from dragoman.config.settings import InspectSettings, Settings
@@ -55,11 +55,8 @@ MAX_FOLLOWERS = 32
 _MAX_FOLLOWING = 4
 
 
-class LastUse(Struct, frozen=True, gc=False):
-    """When an upstream was last asked, and its error; None if it answered."""
-
-    at: float
-    error: str | None
+LastUse = tuple[float, str]
+"""When an upstream was last asked, and its error; empty if it answered."""
 
 
 class Follower:
@@ -183,9 +180,9 @@ class Inspector:
         """Note how an exchange ended, captured or not. `write`: writes its record, now or when its receipt is ready."""
         now = self._clock()
         for upstream, kind in record.failed:
-            self.last_use[upstream] = LastUse(now, kind)
+            self.last_use[upstream] = (now, kind)
         if record.upstream:
-            self.last_use[record.peer or record.upstream] = LastUse(now, record.error or None)
+            self.last_use[record.peer or record.upstream] = (now, record.error)
         if capture is None:
             self._uncaptured.append((now, record))
             if self._followers:

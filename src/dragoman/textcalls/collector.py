@@ -1,6 +1,6 @@
 """Turns the reports of a body into findings, and holds the text of a block in case the block turns out to be text."""
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from dragoman.textcalls.cursor import DEFAULT_LIMITS, Limits, Malformed, TextBuffer
 from dragoman.textcalls.findings import (
@@ -78,7 +78,7 @@ class _Draft(Struct, eq=False):
     start: int
     end: int = -1
     index: int | None = None
-    pieces: list[str] = field(default_factory=list[str])
+    pieces: list[str] = []
 
 
 class FindingCollector:

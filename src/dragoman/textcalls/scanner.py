@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 from typing import assert_never, cast
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman._json import Raw, loads
@@ -124,7 +124,7 @@ class _OpenCall(Struct, eq=False):
     part: int
     call: Call
     is_free: bool
-    pieces: list[str] = field(default_factory=list[str])
+    pieces: list[str] = []
 
 
 class FindingWriter:

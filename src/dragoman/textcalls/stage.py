@@ -79,10 +79,8 @@ class ScannedChoice(Struct, eq=False):
     calls: int = 0  # complete calls of the client, structured or written
     is_closed: bool = False  # a structured call came, so text is no longer scanned
     is_finished: bool = False
-    texts: "list[ScannedText]" = field(default_factory=list["ScannedText"])
-    written: list[Call] = field(
-        default_factory=list[Call]
-    )  # calls that came as text and were emitted
+    texts: "list[ScannedText]" = []
+    written: list[Call] = []  # calls that came as text and were emitted
 
 
 class ScannedText(Struct, eq=False):
@@ -95,13 +93,13 @@ class ScannedText(Struct, eq=False):
     choice: ScannedChoice
     finder: Finder
     writer: FindingWriter
-    late: list[str] = field(default_factory=list[str])  # text that passed unscanned
+    late: list[str] = []  # text that passed unscanned
     came: int = 0
     emitted: int = 0
     mark: str = ""  # an opener that was dropped because a structured call followed it
     is_plain: bool = True  # nothing was found in it and nothing was withheld
     ended: PartEnded | None = None
-    found: list[Found] = field(default_factory=list[Found])
+    found: list[Found] = []
 
     def catch_up(self) -> None:
         """Account for the text that passed unscanned."""

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Protocol, runtime_checkable
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from dragoman.core.secrets import Secrets
 from dragoman.model.parts import Dialect
@@ -28,11 +28,11 @@ class UpstreamRequest(Struct, frozen=True, kw_only=True):
     stream: bool
     model: str
     operation: str = "generate"
-    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    headers: Mapping[str, str] = {}
     client_key: str | None = None
     request_id: str = ""
     betas: tuple[str, ...] = ()
-    trace: Mapping[str, str] = field(default_factory=dict[str, str])
+    trace: Mapping[str, str] = {}
 
 
 MODELS = "models"

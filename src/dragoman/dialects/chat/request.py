@@ -292,7 +292,8 @@ def encode_request(
     repairs = (*pairing, *merging, *messages.repairs, *tools.repairs)
     if own:
         fields |= own
-    return EncodedRequest(dumps_document(fields), names, book.losses, repairs)
+    losses = book.losses if book.noted else ()
+    return EncodedRequest(dumps_document(fields), names, losses, repairs)
 
 
 def find_repairs(request: Request) -> tuple[Repair, ...]:

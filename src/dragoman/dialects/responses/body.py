@@ -81,7 +81,8 @@ def read_typed(data: bytes) -> Outcome | None:
     except FAST_FAILURES:
         return None
     parts: list[Part] = []
-    ids, call_ids = set[str](), set[str]()
+    ids: set[str] = set()
+    call_ids: set[str] = set()
     calls = 0
     for item in response.output:
         ids.add(item.id)
@@ -110,9 +111,12 @@ def read_typed(data: bytes) -> Outcome | None:
                 )
             )
         else:
-            if not item.id.startswith(_MESSAGE) or not all(text.text for text in item.content):
+            if not item.id.startswith(_MESSAGE):
                 return None
-            parts += [Text(text=text.text, item_id=item.id) for text in item.content]
+            for text in item.content:
+                if not text.text:
+                    return None
+                parts.append(Text(text=text.text, item_id=item.id))
     is_unique = len(ids) == len(response.output) and len(call_ids) == calls
     if not is_unique or not (data.isascii() or is_utf8(data)):
         return None

@@ -7,6 +7,7 @@ in docs/dialects lists.
 
 import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import cast
 
 from msgspec.structs import replace
@@ -229,6 +230,12 @@ def _write_state(request: Request, out: JsonObject, *, is_native: bool) -> None:
 _REASONING_MODELS = re.compile(
     r"(?:.*/)?(?:o[1-9]|gpt-(?:[5-9]|[1-9][0-9])|gpt-oss|codex-)(?!.*chat)"
 )
+_CACHED_MODELS = 64  # clients may choose the names, so there are few
+
+
+@lru_cache(_CACHED_MODELS)
+def _is_reasoning_model(model: str) -> bool:
+    return _REASONING_MODELS.match(model) is not None
 
 
 def _may_reason(request: Request, *, is_native: bool) -> bool:
@@ -240,7 +247,7 @@ def _may_reason(request: Request, *, is_native: bool) -> bool:
         return settings is not None
     if settings is not None and (settings.enabled or settings.effort or settings.budget):
         return True
-    if _REASONING_MODELS.match(request.model) is not None:
+    if _is_reasoning_model(request.model):
         return True
     for turn in request.turns:
         if turn.role == "assistant":
@@ -555,7 +562,8 @@ def encode_request(
     body |= compacting
     if own:
         body |= {key: own[key] for key in own if key not in body and key != "text"}
-    return EncodedRequest(dumps(body), names, book.losses, repairs, request.stop)
+    losses = book.losses if book.noted else ()
+    return EncodedRequest(dumps(body), names, losses, repairs, request.stop)
 
 
 def find_repairs(request: Request) -> tuple[Repair, ...]:

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, MutableMapping
 from functools import partial
 from http import HTTPStatus
+from itertools import chain
 from typing import cast
 
 from starlette.types import Message
@@ -28,6 +29,8 @@ STATUS_LINES = {
     status.value: b"HTTP/1.1 %d %b\r\n" % (status.value, status.phrase.encode("ascii"))
     for status in HTTPStatus
 }
+
+_LINE = b"%b: %b\r\n"
 
 # From this size on, copying the bytes of a stream costs more than passing them on in pieces.
 _LARGE = 32 * 1024
@@ -222,10 +225,12 @@ class Cycle:
         """The head, without the header that frames the body."""
         own = self._connection.server_state.default_headers
         fields = [*own, *headers] if own else headers
-        head = b"".join([b"%b: %b\r\n" % field for field in fields])
+        names_and_values = tuple(chain.from_iterable(fields))
+        sent = b"".join(names_and_values)
         # A header value with a line end in it could inject further headers.
-        if head.count(b"\n") != len(fields) or head.count(b"\r") != len(fields):
+        if b"\n" in sent or b"\r" in sent:
             raise ValueError("expected headers without line ends; one contains a line end")
+        head = _LINE * len(fields) % names_and_values
         line = STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status
         return (
             b"%b%b" % (line, head)

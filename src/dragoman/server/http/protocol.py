@@ -28,6 +28,7 @@ import socket
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from enum import Enum, auto
+from operator import itemgetter
 from typing import cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
@@ -69,8 +70,7 @@ _ASKS_TO_SWITCH = re.compile(
     rb"^upgrade[ \t]*:[ \t]*websocket[ \t]*\r?$", re.IGNORECASE | re.MULTILINE
 )
 
-# Headers that change how the HTTP message itself is served.
-_CHECKED = frozenset({b"host", b"expect"})
+_NAME_OF = itemgetter(0)
 
 _MALFORMED = "expected a request in HTTP/1.1; what came is malformed"
 
@@ -233,27 +233,29 @@ class GatewayProtocol(HttpToolsProtocol):
         self._reading = _HEAD
         self._has_begun = True
         self._excess = 0
-        self._hosts = 0
         self.url = b""
         self.expect_100_continue = False
         self.headers = []
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._reading is not _HEAD:
-            return  # a trailer: too late to affect how the request is served
-        name = name.lower()
-        if name in _CHECKED:
-            if name == b"host":
-                self._hosts += 1
-            elif value.lower() == b"100-continue":
-                self.expect_100_continue = True
-        self.headers.append((name, value))
+        # Also of a trailer, which is too late to affect how the request is served: nobody reads that list.
+        self.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         parser = self.parser
         if self._upgrading is not None:
             self.headers, self._upgrading = self._upgrading, None
-        elif parser.should_upgrade():
+            is_upgrade = False
+        else:
+            is_upgrade = parser.should_upgrade()
+        names = list(map(_NAME_OF, self.headers))
+        self._hosts = names.count(b"host")
+        if b"expect" in names:
+            self.expect_100_continue = any(
+                name == b"expect" and value.lower() == b"100-continue"
+                for name, value in self.headers
+            )
+        if is_upgrade:
             self._upgrading = self.headers  # `_go_on` follows
             return
         if self._hosts != 1 and (self._hosts or parser.get_http_version() == "1.1"):
@@ -268,6 +270,7 @@ class GatewayProtocol(HttpToolsProtocol):
             self._make_scope()
             super().on_headers_complete()  # raises for a target that cannot be parsed
             self._reading = _BODY
+            self.headers = []
             if self._is_ending:
                 self.cycle.keep_alive = False
             return
@@ -293,6 +296,8 @@ class GatewayProtocol(HttpToolsProtocol):
         if self._upgrading is not None:
             return
         self._reading = _BETWEEN
+        if self.headers:  # of a trailer
+            self.headers = []
         if self._coming is not None:
             self._coming.complete()
             self._coming = None

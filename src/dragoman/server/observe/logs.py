@@ -9,7 +9,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TextIO
 
@@ -49,21 +49,22 @@ class RequestLog:
         self._root = logging.getLogger()
         self._render = json_line if settings.format == "json" else console_line
 
-    def write(self, records: Iterable[RequestRecord]) -> None:
+    def write(self, records: Sequence[RequestRecord]) -> None:
         """Write the lines of finished requests in one write."""
         is_enabled = self._logger.isEnabledFor
-        shown = [(level_of(record), record) for record in records]
-        shown = [(level, record) for level, record in shown if is_enabled(level)]
+        shown = records
+        if not is_enabled(logging.INFO):  # the lowest level of a record
+            shown = [record for record in records if is_enabled(level_of(record))]
         if not is_enabled(logging.DEBUG):
-            for _, record in shown:
+            for record in shown:
                 record.caller = ""  # callers are logged only at debug level
         now = time.time()
         for handler in self._root.handlers:
             if type(handler) is LineHandler:
-                handler.write_lines([handler.render(record, now) for _, record in shown])
+                handler.write_lines([handler.render(record, now) for record in shown])
                 return
-        for level, record in shown:
-            self._logger.log(level, "%s", self._render(record, now))
+        for record in shown:
+            self._logger.log(level_of(record), "%s", self._render(record, now))
 
 
 _calls = logging.getLogger(CALLS)

@@ -11,6 +11,7 @@ import asyncio
 import os
 import re
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import translate
@@ -68,6 +69,17 @@ DURATION_BUCKETS = (0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300
 STORE_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5, 15)
 
 
+class _Histogram(Histogram):
+    """A histogram that takes several values at once: those of one bucket are one addition, under one lock."""
+
+    def observe_all(self, amounts: Sequence[float]) -> None:
+        self._sum.inc(sum(amounts))
+        bounds = self._upper_bounds
+        found = [bisect_left(bounds, amount) for amount in amounts]
+        for bucket in set(found):
+            self._buckets[bucket].inc(found.count(bucket))
+
+
 class _Meters:
     """All metrics, registered. `docs/operations.md` documents names and labels."""
 
@@ -75,9 +87,11 @@ class _Meters:
         def counter(name: str, meaning: str, *labels: str) -> Counter:
             return Counter(f"dragoman_{name}", meaning, labels, registry=registry)
 
-        def histogram(name: str, meaning: str, buckets: Sequence[float], *labels: str) -> Histogram:
+        def histogram(
+            name: str, meaning: str, buckets: Sequence[float], *labels: str
+        ) -> _Histogram:
             full = f"dragoman_{name}_seconds"
-            return Histogram(full, meaning, labels, buckets=buckets, registry=registry)
+            return _Histogram(full, meaning, labels, buckets=buckets, registry=registry)
 
         def gauge(name: str, meaning: str, mode: _GaugeMode, *labels: str) -> Gauge:
             full = f"dragoman_{name}"
@@ -161,8 +175,8 @@ class _RequestCounters:
         self.calls = meters.calls.labels(door, upstream).inc
         self.bytes_in = meters.bytes.labels(door, "in").inc
         self.bytes_out = meters.bytes.labels(door, "out").inc
-        self.observe_first = meters.first_byte.labels(door, upstream, stream).observe
-        self.observe_all = meters.duration.labels(door, upstream, stream).observe
+        self.observe_first = meters.first_byte.labels(door, upstream, stream).observe_all
+        self.observe_all = meters.duration.labels(door, upstream, stream).observe_all
 
 
 class UpstreamCounts(Struct):
@@ -327,15 +341,21 @@ class Telemetry:
 
     def _count_alike(self, counters: _RequestCounters, group: list[RequestRecord]) -> None:
         counters.count(len(group))
-        counters.bytes_out(sum([record.bytes_out for record in group]))
-        counters.bytes_in(sum([record.bytes_in for record in group]))
-        calls = sum([record.call_count for record in group])
+        bytes_in = bytes_out = calls = 0
+        first: list[float] = []
+        for record in group:
+            bytes_in += record.bytes_in
+            bytes_out += record.bytes_out
+            calls += record.call_count
+            if record.first_byte_s is not None:
+                first.append(record.first_byte_s)
+        counters.bytes_in(bytes_in)
+        counters.bytes_out(bytes_out)
         if calls:
             counters.calls(calls)
-        for record in group:
-            counters.observe_all(record.duration_s)
-            if record.first_byte_s is not None:
-                counters.observe_first(record.first_byte_s)
+        counters.observe_all([record.duration_s for record in group])
+        if first:
+            counters.observe_first(first)
 
     def _count_tokens(self, records: Iterable[RequestRecord]) -> None:
         alike: dict[tuple[str, str], tuple[int, int]] = {}
@@ -343,9 +363,13 @@ class Telemetry:
             if record.input_tokens is not None or record.output_tokens is not None:
                 key = (record.upstream, record.model)
                 read, written = alike.get(key, (0, 0))
+                own, more = record.input_tokens, record.output_tokens
                 # A negative count is an upstream's mistake; a counter would raise.
-                read += max(0, record.input_tokens or 0)
-                alike[key] = (read, written + max(0, record.output_tokens or 0))
+                if own is not None and own > 0:
+                    read += own
+                if more is not None and more > 0:
+                    written += more
+                alike[key] = (read, written)
         for (upstream, model), (read, written) in alike.items():
             find = self._tokens if len(model) <= _LONGEST_REMEMBERED else self._find_tokens
             count_input, count_output = find(upstream, model)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Generator
 from enum import Enum, auto
 from typing import Literal, TypeVar, cast
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from dragoman._json import is_strict, loads
 from dragoman.textcalls.block import Block
@@ -359,7 +359,7 @@ class _Members(Struct):
 
     name: str = ""
     call_id: str = ""
-    pieces: list[str] = field(default_factory=list[str])
+    pieces: list[str] = []
     has_arguments: bool = False
     is_begun: bool = False
 

@@ -116,6 +116,10 @@ def _number(value: object) -> float | None:
     return number_of(str(value))
 
 
+def _ignore(_secrets: Secrets) -> None:
+    pass
+
+
 class TokenCommand:
     """The key of one upstream, from its program. Used by one event loop."""
 
@@ -129,6 +133,8 @@ class TokenCommand:
         self._lock = asyncio.Lock()
         self._pause_until = 0.0
         self._error: UpstreamError | None = None
+        self.on_secrets: Callable[[Secrets], None] = _ignore
+        """Called with `secrets` when they change."""
         self.secrets = Secrets()
         """The key that is used now, and the one before, which requests may still use. A new object for each new key."""
 
@@ -186,6 +192,7 @@ class TokenCommand:
             if before is None or before.value != self._token.value:
                 kept = (self._token, before) if before is not None else (self._token,)
                 self.secrets = Secrets(token.value for token in kept)
+                self.on_secrets(self.secrets)
         except TimeoutError:
             problem = f"gave no token within {PATIENCE:g} s"
         except OSError as error:

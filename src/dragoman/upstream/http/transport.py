@@ -83,9 +83,11 @@ class Transport:
         finally:
             if not is_answered:  # the attempt failed, or the client left
                 self.drop(connection)
-        if is_answered:
-            return self._reply(connection)
-        return await self._ask_anew(head, body)
+        if not is_answered:
+            connection = await self._ask_anew(head, body)
+        if connection.status == _PROXY_REFUSES:
+            self._check_proxy(connection)
+        return HttpReply(self, connection, self._name)
 
     async def upgrade(self, url: str, lines: str) -> UpstreamConnection:
         """Ask the server on a new connection to switch to another protocol; return the connection when its answer is there.
@@ -129,23 +131,21 @@ class Transport:
         if self._waiting:
             self.call_next()
 
-    async def _ask_anew(self, head: bytes, body: bytes) -> "HttpReply":
+    async def _ask_anew(self, head: bytes, body: bytes) -> UpstreamConnection:
         """Send a request again after a stale connection. That one's place is free, so a new connection is opened."""
         connection = await self._obtain()
         with ExitStack() as undo:
             undo.callback(self.drop, connection)
             await connection.ask(head, body)
             undo.pop_all()
-        return self._reply(connection)
+        return connection
 
-    def _reply(self, connection: UpstreamConnection) -> "HttpReply":
+    def _check_proxy(self, connection: UpstreamConnection) -> None:
         """Raises UpstreamError: the proxy refused the request, which goes to it with the server's address."""
         proxy = self._dialer.proxy
-        if proxy is not None and connection.status == _PROXY_REFUSES:
-            status = connection.status
+        if proxy is not None:
             self.drop(connection)
-            raise self._dialer.refused_by_proxy(proxy, status)
-        return HttpReply(self, connection, self._name)
+            raise self._dialer.refused_by_proxy(proxy, _PROXY_REFUSES)
 
     def _take_resting(self) -> UpstreamConnection | None:
         while self._resting:

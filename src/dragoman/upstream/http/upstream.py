@@ -75,11 +75,12 @@ class HttpUpstream:
         self._dialects = frozenset((kind, *settings.also))
         if settings.api_key == "client" == key:
             key = None
-        self._own_secrets = self._secrets = hidden_from_clients(settings, key)
-        self._token_secrets: Secrets | None = None
+        self.secrets = self._own_secrets = hidden_from_clients(settings, key)
         self._tokens = (
             TokenCommand(name, settings.token_command) if settings.token_command else None
         )
+        if self._tokens is not None:
+            self._tokens.on_secrets = self._hide_tokens
         self._rules = {dialect: header_rules(settings, dialect, key) for dialect in DIALECTS}
         for field, value in {**settings.headers, "key": key or ""}.items():
             _check_header(name, field, value)
@@ -104,13 +105,8 @@ class HttpUpstream:
         own_beta = self._rules["responses"].configured.get("openai-beta")
         return SocketPool(self.name, url, self._transport, own_beta=own_beta)
 
-    @property
-    def secrets(self) -> Secrets:
-        tokens = self._tokens
-        if tokens is not None and tokens.secrets is not self._token_secrets:
-            self._token_secrets = tokens.secrets
-            self._secrets = self._own_secrets | tokens.secrets
-        return self._secrets
+    def _hide_tokens(self, tokens: Secrets) -> None:
+        self.secrets = self._own_secrets | tokens
 
     def dialect_for(self, door: Dialect) -> Dialect:
         return door if door in self._dialects else self._kind
