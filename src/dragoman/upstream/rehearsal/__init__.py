@@ -1,12 +1,12 @@
 """The rehearsal: a deterministic stand-in for a model, for trying clients and tools without a key or a network.
 
-upstream.py     takes a request of any dialect and returns a reply
+upstream.py     takes a request of any dialect, and returns the answer in pieces of the dialect's bytes
 scenarios.py    the behaviours that model names select
 answer.py       the whole answer, as an Outcome
+  tasks.py        what people try first with a coding agent, and the calls that do it
   tools.py        which tool is called, and with what input
   arguments.py    values for a JSON schema; schema.py reads it, strings.py makes the texts
   words.py        names, numbers and other values in the user's words
-delivery.py     the answer as pieces of a dialect's bytes, and the reply that is read piece by piece
 """
 
 from dragoman.upstream.rehearsal.scenarios import SCENARIOS
