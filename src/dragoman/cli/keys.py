@@ -18,7 +18,7 @@ from msgspec import structs
 from dragoman.cli.options import Options, add_config_option
 from dragoman.cli.screen import CLEAN, show, write
 from dragoman.config.check import complete
-from dragoman.config.read import find_file
+from dragoman.config.read import find_file, read_config_file
 from dragoman.config.sections import with_section, without_section
 from dragoman.config.settings import KeySettings, Settings
 from dragoman.config.trust import change_file
@@ -71,7 +71,7 @@ def _run(options: Options) -> int:
         raise ConfigError(
             "expected a configuration: name it with --config, or make one with `dragoman init`"
         )
-    data = _read(file)
+    data = read_config_file(file)
     if options.action == "list":
         show(tuple(_listed(_settings(file, data))))
         return CLEAN
@@ -99,13 +99,6 @@ def _run(options: Options) -> int:
         file=sys.stderr,
     )
     return CLEAN
-
-
-def _read(file: Path) -> bytes:
-    try:
-        return file.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{file}: expected a readable file: {error.strerror or error}") from error
 
 
 def _settings(file: Path, data: bytes) -> dict[str, KeySettings]:
