@@ -86,10 +86,6 @@ class RunStopped(Exception):
     """Further requests would be useless. The message says why, without a key."""
 
 
-class BudgetSpent(RunStopped):
-    """The run has sent as many requests as it may."""
-
-
 class Asker:
     """Asks one upstream for one model, under changing settings.
 
@@ -167,7 +163,7 @@ class Asker:
         self, probe: ProbeRequest, settings: UpstreamSettings, model: str
     ) -> ProbeAnswer:
         if self.asked >= self.max_requests:
-            raise BudgetSpent(f"all {self.max_requests} requests of a run were sent")
+            raise RunStopped(f"all {self.max_requests} requests of a run were sent")
         self.asked += 1
         try:
             async with asyncio.timeout(self.patience):

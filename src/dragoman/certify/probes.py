@@ -93,8 +93,7 @@ class Probe(Struct, frozen=True, kw_only=True):
 
     control: an easy form of the same question: if its answer is not right either, a wrong answer says nothing about the upstream.
     may_drop: members of the request that no other probe has may be left out. is_optional: the usual clients do not need it.
-    is_large: it has the size of a real client's request. advice: if nothing helps,
-    for the upstreams in `advised`.
+    is_large: it has the size of a real client's request. advice: if nothing helps, by the kind of upstream.
     """
 
     name: str
@@ -108,11 +107,7 @@ class Probe(Struct, frozen=True, kw_only=True):
     may_drop: bool = False
     is_optional: bool = False
     is_large: bool = False
-    advice: str = ""
-    advised: tuple[Dialect, ...] = ALL
-
-    def advice_for(self, dialect: Dialect) -> str:
-        return self.advice if dialect in self.advised else ""
+    advice: Mapping[Dialect, str] = {}
 
 
 def kind_of(settings: UpstreamSettings) -> Dialect:
@@ -270,7 +265,9 @@ _LOST_PROMPT = (
     "the call lacks a word from the beginning of the prompt, which it has in a short prompt: the context of the server is too small for "
     "this client (Ollama: OLLAMA_CONTEXT_LENGTH, llama.cpp: --ctx-size, vLLM: --max-model-len)"
 )
-_OTHER_KIND = 'if it speaks Chat Completions too, use kind = "chat": the gateway then translates what this dialect of it lacks'
+_OTHER_KIND: Mapping[Dialect, str] = {
+    "responses": 'if it speaks Chat Completions too, use kind = "chat": the gateway then translates what this dialect of it lacks'
+}
 
 _CALLS = _all_of(text_formats, _if(ALL, _NEVER_STREAM), prompted_tools)
 _OLD_TURNS = _all_of(
@@ -310,7 +307,7 @@ CALL = Probe(
     judge=judgement.one_call,
     tries=TRIES,
     remedies=_CALLS,
-    advice="the model or its server has no usable tool calls",
+    advice=dict.fromkeys(ALL, "the model or its server has no usable tool calls"),
 )
 
 
@@ -435,7 +432,6 @@ TOOLS: tuple[Probe, ...] = (
         tries=2,
         may_drop=True,
         advice=_OTHER_KIND,
-        advised=("responses",),
     ),
     Probe(
         name="namespace",
@@ -447,7 +443,6 @@ TOOLS: tuple[Probe, ...] = (
         tries=2,
         may_drop=True,
         advice=_OTHER_KIND,
-        advised=("responses",),
     ),
 )
 """What needs tools."""
@@ -547,7 +542,6 @@ CLIENTS: tuple[Probe, ...] = (
         remedies=_OLD_TURNS,
         may_drop=True,
         advice=_OTHER_KIND,
-        advised=("responses",),
     ),
     Probe(
         name="claude_code_later",
@@ -581,7 +575,6 @@ CLIENTS: tuple[Probe, ...] = (
         may_drop=True,
         is_large=True,
         advice=_OTHER_KIND,
-        advised=("responses",),
     ),
     Probe(
         name="claude_code",

@@ -220,7 +220,7 @@ class _Run:
                 f"it takes {most} tools and this client offers {offered}; Claude Code with ENABLE_TOOL_SEARCH=true offers nine at first"
             )
         else:
-            yield probe.advice_for(self._dialect)
+            yield probe.advice.get(self._dialect, "")
 
     def _is_late(self, probe: Probe) -> bool:
         error = self._seen[probe.name].error

@@ -20,8 +20,8 @@ from dragoman.cli.options import Options, add_config_option
 from dragoman.cli.screen import CANNOT_WORK, CLEAN, PROBLEMS, complain, show, write
 from dragoman.cli.trust import ask_for_trust
 from dragoman.config.check import check_surroundings, complete
-from dragoman.config.environment import with_key, write_private
-from dragoman.config.read import Flags, load_checked_settings, load_settings
+from dragoman.config.environment import http_address, with_key, write_private
+from dragoman.config.read import Flags, load_checked_settings, load_settings, read_config_file
 from dragoman.config.secrets import mask_url, upstream_secrets
 from dragoman.config.sections import with_section
 from dragoman.config.settings import (
@@ -184,12 +184,8 @@ def _check_address(url: str) -> str:
     Raises:
         ConfigError: it is not an HTTP address, or contains something that may be a secret.
     """
-    try:
-        parts = urlsplit(url)
-        is_usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        is_usable, parts = False, urlsplit("")
-    if not is_usable or "@" in parts.netloc or parts.query or parts.fragment:
+    parts = http_address(url)
+    if parts is None or "@" in parts.netloc or parts.query or parts.fragment:
         raise ConfigError(
             f"expected an address such as http://127.0.0.1:11434/v1, without user, query and fragment; got {mask_url(url)!r}"
         )
@@ -300,11 +296,7 @@ def _check_target(path: Path, name: str) -> None:
     """Check before the run that the section can be added to the file afterwards."""
     if not path.exists():
         return
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{path}: expected a readable file: {error.strerror or error}") from error
-    upstreams = read_toml(data, str(path)).get("upstreams")
+    upstreams = read_toml(read_config_file(path), str(path)).get("upstreams")
     if isinstance(upstreams, dict) and name in upstreams:
         raise ConfigError(
             f"{path}: upstreams.{name} is there already; choose another --name, or no --write"

@@ -2,10 +2,10 @@
 
 import os
 from collections.abc import Sequence
-from urllib.parse import urlsplit
 
 from msgspec import structs
 
+from dragoman.config.environment import http_address
 from dragoman.config.secrets import mask_url
 from dragoman.config.settings import Settings
 from dragoman.errors import ConfigError
@@ -26,13 +26,8 @@ def check_url(url: str) -> str:
     Raises:
         ConfigError: it is no address, or has a user and a password.
     """
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        usable = False
-        parts = urlsplit("")
-    if not usable or parts.query or parts.fragment:
+    parts = http_address(url)
+    if parts is None or parts.query or parts.fragment:
         raise ConfigError(
             f"--url: expected an address such as http://127.0.0.1:8787, got {mask_url(url)!r}"
         )

@@ -18,7 +18,7 @@ from msgspec import structs
 from dragoman.cli.options import Options, add_config_option
 from dragoman.cli.screen import CLEAN, show, write
 from dragoman.config.check import complete
-from dragoman.config.read import find_file
+from dragoman.config.read import find_file, read_config_file
 from dragoman.config.sections import with_section, without_section
 from dragoman.config.settings import KeySettings, Settings
 from dragoman.config.trust import change_file, only_changer
@@ -72,7 +72,7 @@ def _run(options: Options) -> int:
             "expected a configuration: name it with --config, or make one with `dragoman init`"
         )
     if options.action == "list":
-        show(tuple(_listed(_settings(file, _read(file)))))
+        show(tuple(_listed(_settings(file, read_config_file(file)))))
         return CLEAN
     name = options.key_name
     if not name:
@@ -88,7 +88,7 @@ def _run(options: Options) -> int:
 
 def _change(file: Path, name: str, options: Options) -> None:
     """Add or revoke a key, and print what came of it. Raises ConfigError: nothing was changed."""
-    data = _read(file)
+    data = read_config_file(file)
     if options.action == "add":
         key = _PREFIX + secrets.token_urlsafe(_KEY_BYTES)
         changed = with_section(data, "keys", name, _section(name, key, options))
@@ -105,13 +105,6 @@ def _change(file: Path, name: str, options: Options) -> None:
                 "No named key is left. If server.api_keys is empty too, every program on this machine may use the gateway.",
                 file=sys.stderr,
             )
-
-
-def _read(file: Path) -> bytes:
-    try:
-        return file.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{file}: expected a readable file: {error.strerror or error}") from error
 
 
 def _settings(file: Path, data: bytes) -> dict[str, KeySettings]:

@@ -15,7 +15,12 @@ from urllib.parse import urlsplit
 
 from msgspec import structs
 
-from dragoman.config.environment import certificate_problems, proxy_from, store_engine
+from dragoman.config.environment import (
+    certificate_problems,
+    http_address,
+    proxy_from,
+    store_engine,
+)
 from dragoman.config.mcp import name_problems, server_problems
 from dragoman.config.secrets import mask_url
 from dragoman.config.settings import (
@@ -478,13 +483,8 @@ def _address(
     example: str = "http://127.0.0.1:8000/v1",
     elsewhere: str = "use api_key, api_key_env or headers",
 ) -> Iterator[str]:
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        usable = False
-        parts = urlsplit("")
-    if not usable or url != url.strip():
+    parts = http_address(url)
+    if parts is None or url != url.strip():
         yield f"{path}: expected an address such as {example}, got {mask_url(url)!r}"
     elif parts.query or parts.fragment:
         hint = "; a query goes into `query`" if path.startswith("upstreams") else ""

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import get_args
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from msgspec import Struct, structs
 
@@ -124,6 +124,16 @@ def proxy_variable(scheme: str, environ: Mapping[str, str]) -> str | None:
     return next((name for name in names if environ.get(name, "").strip()), None)
 
 
+def http_address(url: str) -> SplitResult | None:
+    """The parts of the address of an HTTP server; None if it is none."""
+    try:
+        parts = urlsplit(url)
+        is_usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return None
+    return parts if is_usable else None
+
+
 def proxy_from(url: str, environ: Mapping[str, str]) -> str | None:
     """The proxy that the environment names for an address: `HTTPS_PROXY`, `HTTP_PROXY`, except those in `NO_PROXY`.
 
@@ -146,13 +156,8 @@ def proxy_from(url: str, environ: Mapping[str, str]) -> str | None:
         return None
     value = environ[variable].strip()
     proxy = value if "://" in value else f"http://{value}"
-    found = urlsplit("")
-    try:
-        found = urlsplit(proxy)
-        is_usable = found.scheme == "http" and bool(found.hostname) and found.port != 0
-    except ValueError:
-        is_usable = False
-    if not is_usable:
+    found = http_address(proxy)
+    if found is None or found.scheme != "http":
         raise ConfigError(
             f"{variable}: expected an HTTP proxy such as http://host:3128, got another scheme or no address; "
             'an upstream with `proxy = "none"` does not use it'

@@ -115,7 +115,7 @@ def load_settings(
         ConfigError: the settings cannot work (one line of the message per reason), or they are not trusted.
     """
     file = find_file(path, environ)
-    data = b"" if file is None else _read_file(file)
+    data = b"" if file is None else read_config_file(file)
     found: list[str] = []
     said = Settings() if file is None else _read_settings(file, data, found)
     try:
@@ -149,7 +149,7 @@ def load_checked_settings(
         check_surroundings(settings, environ)
     except ConfigError as error:
         file = find_file(path, environ)
-        data = b"" if file is None else _read_file(file)
+        data = b"" if file is None else read_config_file(file)
         problems = error.message.split("\n")
         raise _located(problems, file, data, environ, flags) from None
     return settings
@@ -246,8 +246,12 @@ def find_file(path: Path | str | None, environ: Mapping[str, str]) -> Path | Non
     return default if default.exists() else None
 
 
-def _read_file(file: Path) -> bytes:
-    """Read the file once, so that the trusted bytes and the used bytes are the same."""
+def read_config_file(file: Path) -> bytes:
+    """Read a configuration file once, so that the trusted bytes and the used bytes are the same.
+
+    Raises:
+        ConfigError: it cannot be read, or is too large.
+    """
     try:
         with file.open("rb") as stream:
             data = stream.read(_MAX_FILE + 1)

@@ -6,7 +6,6 @@ it sends an object. The input is never parsed.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Literal
 
 from msgspec import structs
 
@@ -63,9 +62,7 @@ def call_rows(
     upstream = reading.upstream_calls()
     pairs = pair_calls([call for _, call in upstream], reading.client.calls)
     results = _results(following)
-    rows = [
-        _answer_row(first, second, results, is_live=exchange.is_live) for first, second in pairs
-    ]
+    rows = [_answer_row(pair, results, is_live=exchange.is_live) for pair in pairs]
     return (*rows, *_history_rows(exchange))
 
 
@@ -101,37 +98,37 @@ def pair_calls(upstream: Sequence[EndedCall], client: Sequence[EndedCall]) -> li
     return [*((pair[0], pair[1]) for pair in found), *only_client]
 
 
-def _answer_row(
-    upstream: EndedCall | None,
-    client: EndedCall | None,
-    results: Mapping[str, str],
-    *,
-    is_live: bool,
-) -> CallRow:
-    shown = client or upstream
+def _answer_row(pair: Pair, results: Mapping[str, str], *, is_live: bool) -> CallRow:
+    row = _row(pair)
+    client = pair[1]
+    if client is None:
+        return structs.replace(row, executable=False, why=row.why if is_live else "not_sent")
+    if not row.executable:
+        return row
+    request = results.get(original_id(client.call.call_id))
+    return structs.replace(
+        row, result=ResultReport("waiting" if request is None else "paired", request)
+    )
+
+
+def _row(pair: Pair) -> CallRow:
+    """The row of a call, as far as the call itself decides it."""
+    shown = pair[1] or pair[0]
     if shown is None:
         raise AssertionError("a row is for a call")
-    call = shown.call
-    verdict = judge(call)
-    missing = None if client is not None or is_live else "not_sent"
-    first = None if upstream is None else upstream.call
-    second = None if client is None else client.call
-    state: Literal["waiting", "paired", "none"] = "none"
-    request = None
-    if second is not None and verdict.executable:
-        request = results.get(original_id(second.call_id))
-        state = "waiting" if request is None else "paired"
+    first, second = [None if each is None else each.call for each in pair]
+    verdict = judge(shown.call)
     return CallRow(
         part=shown.part,
-        kind=call.kind,
+        kind=shown.call.kind,
         id=_sides(first, second, lambda each: each.call_id),
         name=_sides(first, second, _full_name),
-        executor=call.executor,
-        executable=verdict.executable and client is not None,
-        why=missing or (None if verdict.executable else verdict.reason),
-        status=call.status,
+        executor=shown.call.executor,
+        executable=verdict.executable,
+        why=None if verdict.executable else verdict.reason,
+        status=shown.call.status,
         input=_inputs(first, second),
-        result=ResultReport(state, request),
+        result=ResultReport("none"),
     )
 
 
@@ -200,27 +197,13 @@ def _history_rows(exchange: RecordedExchange) -> Iterator[CallRow]:
         for part in turn.parts
         if isinstance(part, Result)
     }
-    for upstream, client in pairs:
-        shown = client or upstream
-        if shown is None:
-            raise AssertionError("a row is for a call")
-        first = None if upstream is None else upstream.call
-        second = None if client is None else client.call
-        is_paired = original_id(shown.call.call_id) in answered
-        yield CallRow(
-            part=None,
-            kind=shown.call.kind,
-            id=_sides(first, second, lambda each: each.call_id),
-            name=_sides(first, second, _full_name),
-            executor=shown.call.executor,
-            executable=False,
-            why="history",
-            status=shown.call.status,
-            input=_inputs(first, second),
-            result=ResultReport(
-                "paired" if is_paired else "none", exchange.id if is_paired else None
-            ),
-            place="request",
+    for pair in pairs:
+        row = _row(pair)
+        shown = pair[1] or pair[0]
+        is_paired = shown is not None and original_id(shown.call.call_id) in answered
+        result = ResultReport("paired", exchange.id) if is_paired else ResultReport("none")
+        yield structs.replace(
+            row, part=None, executable=False, why="history", result=result, place="request"
         )
 
 

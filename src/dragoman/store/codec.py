@@ -180,7 +180,7 @@ def pack_escrowed(escrowed: Escrowed) -> bytes:
 
 def pack_names(names: tuple[str, ...]) -> str:
     """Encode a few ids as one column of text."""
-    return _json_of(names).decode("utf-8") if names else ""
+    return json_of(names).decode("utf-8") if names else ""
 
 
 def unpack_names(text: str) -> tuple[str, ...]:
@@ -221,10 +221,10 @@ def _weight(part: Part) -> int:
 
 
 def _pack(value: object) -> bytes:
-    return pack_bytes(_json_of(value))
+    return pack_bytes(json_of(value))
 
 
-def _json_of(value: object) -> bytes:
+def json_of(value: object) -> bytes:
     """Encode as JSON that every reader accepts: the escape of a lone surrogate, which most refuse, is replaced."""
     data = dumps_document(value)
     if b"\\ud" in data:

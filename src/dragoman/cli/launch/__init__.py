@@ -1,8 +1,7 @@
 """`dragoman launch`: starts a client that uses the gateway, and a gateway if none runs. Here are its options.
 
-start.py      finds or starts the gateway, chooses the model, runs the client
+start.py      finds or starts the gateway, chooses the model, runs the client in the foreground
 clients.py    what each client is given: arguments, environment and files
-process.py    the client in the foreground: signals, terminal, exit code
 
 The other modules need the gateway's dependencies, so they are imported when the command runs.
 """

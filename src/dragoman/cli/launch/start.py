@@ -1,16 +1,22 @@
-"""Finds or starts the gateway, chooses the model, and runs the client in the foreground."""
+"""Finds or starts the gateway, chooses the model, and runs the client in the foreground: it has the terminal.
+
+A terminal sends Ctrl-C, Ctrl-\\ and its end to all processes of its foreground group, so the client gets them by itself, and
+this process must only not end because of them. A signal that was sent to this process alone is passed on.
+"""
 
 import asyncio
 import os
 import secrets
 import shlex
+import signal
 import subprocess
 import sys
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from shutil import which
 from tempfile import TemporaryDirectory
+from types import FrameType
 from typing import TextIO
 from urllib.parse import urlsplit
 
@@ -25,7 +31,6 @@ from dragoman.cli.launch.clients import (
     LaunchGateway,
     environment_of,
 )
-from dragoman.cli.launch.process import run_client
 from dragoman.cli.options import Options
 from dragoman.cli.screen import complain, own_command
 from dragoman.cli.trust import ask_for_trust
@@ -58,6 +63,9 @@ _GRACE = 1.0
 # Bytes. Beyond this a new log begins, and the previous one is kept.
 _MAX_LOG = 4 * 1024 * 1024
 _KEY_BYTES = 32
+_FROM_TERMINAL = ("SIGINT", "SIGQUIT", "SIGHUP")
+_HANDLED = (*_FROM_TERMINAL, "SIGTERM")
+_BY_SIGNAL = 128  # shells report 128 and the number of the signal
 # A client's model picker should not list every model of a reseller.
 _MOST_MODELS = 50
 _MOST_SHOWN = 20
@@ -158,7 +166,7 @@ def _run(options: Options, client: LaunchedClient, program: str, connection: Lau
         for file, data in plan.files.items():
             write_private(file, data)
         command = (program, *plan.arguments, *arguments)
-        return run_client(command, environment_of(plan, os.environ, home))
+        return _run_client(command, environment_of(plan, os.environ, home))
 
 
 def _ask(command: tuple[str, ...], environ: Mapping[str, str]) -> bytes:
@@ -375,3 +383,83 @@ def _check_route(model: str, settings: Settings | None) -> None:
     if settings is not None and Router(settings).first(model) is None:
         globs = ", ".join(route.model for route in settings.routes)
         raise ConfigError(f"--model: no route takes {model!r}; the routes take: {globs}")
+
+
+# --- the client in the foreground --------------------------------------------------------------------------------------
+
+
+def _run_client(command: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Run a program to its end. Returns its exit code.
+
+    Raises:
+        ConfigError: the program cannot be started.
+    """
+    relay = _SignalRelay()
+    with relay.installed(), _terminal_kept():
+        try:
+            process = subprocess.Popen(list(command), env=dict(environ))  # noqa: S603 - what the user asked to launch
+        except OSError as error:
+            raise ConfigError(
+                f"expected to start {command[0]}: {error.strerror or error}"
+            ) from error
+        relay.process = process
+        code = process.wait()
+    return code if code >= 0 else _BY_SIGNAL - code
+
+
+class _SignalRelay:
+    def __init__(self) -> None:
+        self.process: subprocess.Popen[bytes] | None = None
+        self._has_been_ended = False
+
+    @contextmanager
+    def installed(self) -> Generator[None]:
+        # Handlers, not SIG_IGN, which the client would inherit. A signal that is ignored (`nohup`) stays ignored for both.
+        numbers = [getattr(signal, name) for name in _HANDLED if hasattr(signal, name)]
+        handled = [each for each in numbers if signal.getsignal(each) is not signal.SIG_IGN]
+        before = {number: signal.signal(number, self._receive) for number in handled}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _receive(self, number: int, _frame: FrameType | None) -> None:
+        if self.process is None:
+            # The client does not run yet: end as if there were no handler.
+            raise KeyboardInterrupt
+        name = signal.Signals(number).name
+        if name in _FROM_TERMINAL and _is_in_foreground():
+            return
+        if name == "SIGTERM" and self._has_been_ended:
+            self.process.kill()
+            return
+        self._has_been_ended = self._has_been_ended or name == "SIGTERM"
+        self.process.send_signal(number)
+
+
+def _is_in_foreground() -> bool:
+    """Whether a terminal sends its signals to this process and, in the same group, to the client."""
+    if sys.platform == "win32":
+        return True
+    for descriptor in (0, 1, 2):
+        with suppress(OSError):
+            return os.tcgetpgrp(descriptor) == os.getpgrp()
+    return False
+
+
+@contextmanager
+def _terminal_kept() -> Generator[None]:
+    """Restore the mode of the terminal: a killed client leaves it without echo and line ends."""
+    if sys.platform == "win32" or not os.isatty(0):
+        yield
+        return
+    import termios  # noqa: PLC0415 - not on every system
+
+    before = termios.tcgetattr(0)
+    try:
+        yield
+    finally:
+        if _is_in_foreground():  # a process in the background would be stopped
+            with suppress(termios.error):
+                termios.tcsetattr(0, termios.TCSADRAIN, before)

@@ -12,17 +12,15 @@ import time
 from collections.abc import Mapping
 from hashlib import blake2b
 from pathlib import Path
-from typing import cast
 
 from msgspec import Struct, field
 
-from dragoman._json import as_object, dumps_document, loads
+from dragoman._json import as_object
 from dragoman.config.environment import state_folder, write_private
-from dragoman.core.surrogates import replace_lone
 from dragoman.errors import ConfigError, MalformedJson, StoreDamaged
 from dragoman.model.outcome import Usage
 from dragoman.model.request import Turn
-from dragoman.store.codec import reader
+from dragoman.store.codec import json_of, reader
 
 VERSION = 1
 # Conversations stored per folder; a file has some hundred kilobytes. Saving a new conversation deletes older ones.
@@ -85,7 +83,7 @@ class Sessions:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = folder / f"{session.id}.json"
         is_new = not path.exists()
-        write_private(path, _json_of(session))
+        write_private(path, json_of(session))
         if is_new:
             self._forget_old(folder)
 
@@ -158,20 +156,3 @@ def _load(path: Path) -> StoredSession:
         raise ConfigError(
             f"{path}: expected a saved conversation, but the file is damaged: {error.message}"
         ) from error
-
-
-def _json_of(session: StoredSession) -> bytes:
-    data = dumps_document(session)
-    # UTF-8 cannot express half a surrogate pair, and readers refuse its escape.
-    return dumps_document(_mended(loads(data))) if b"\\ud" in data else data
-
-
-def _mended(value: object) -> object:
-    if isinstance(value, str):
-        return replace_lone(value)
-    if isinstance(value, dict):
-        pairs = cast("dict[str, object]", value).items()
-        return {key: _mended(item) for key, item in pairs}
-    if isinstance(value, list):
-        return [_mended(item) for item in cast("list[object]", value)]
-    return value

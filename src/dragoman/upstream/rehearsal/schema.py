@@ -12,6 +12,9 @@ from typing import cast
 
 from msgspec import Struct
 
+from dragoman._json import Raw, loads
+from dragoman.errors import MalformedJson
+
 Schema = dict[str, object]
 
 # Beyond this a double cannot represent the difference.
@@ -24,6 +27,14 @@ _UPPER = ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties
 def schema_in(value: object) -> Schema:
     """A schema, or any JSON object; empty for everything else."""
     return cast("Schema", value) if isinstance(value, dict) else {}
+
+
+def read_schema(source: Raw | None) -> Schema:
+    """The schema of a tool; empty if it has none, or one that cannot be read."""
+    try:
+        return schema_in(loads(bytes(source or b"{}")))
+    except MalformedJson:
+        return {}
 
 
 def list_in(value: object) -> list[object]:

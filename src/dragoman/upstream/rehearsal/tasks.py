@@ -20,10 +20,9 @@ from typing import Literal, cast
 from msgspec import Struct
 
 from dragoman._json import dumps, loads
-from dragoman.errors import MalformedJson
 from dragoman.model.parts import Dialect
 from dragoman.model.request import Tool
-from dragoman.upstream.rehearsal.schema import list_in, schema_in
+from dragoman.upstream.rehearsal.schema import list_in, read_schema
 from dragoman.upstream.rehearsal.strings import COMMAND, has_effects, is_path_name
 from dragoman.upstream.rehearsal.tools import call_input
 from dragoman.upstream.rehearsal.words import UserWords, split_name, vocabulary
@@ -270,10 +269,7 @@ def _write(task: Task, tools: Sequence[Tool]) -> PlannedCall | None:
 
 def _file_arguments(task: Task, tool: Tool) -> dict[str, str] | None:
     """Arguments for a tool that requires a path and a content, and nothing else."""
-    try:
-        schema = schema_in(loads(bytes(tool.schema or b"{}")))
-    except MalformedJson:
-        return None
+    schema = read_schema(tool.schema)
     arguments: dict[str, str] = {}
     for name in list_in(schema.get("required")):
         if not isinstance(name, str):

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 
 from dragoman._json import dumps, loads
 from dragoman.core.aliases import flat_name
-from dragoman.errors import MalformedJson, RequestRefused
+from dragoman.errors import RequestRefused
 from dragoman.model.parts import Call, CallKind, Dialect
 from dragoman.model.request import Request, Tool, ToolChoice, ToolRef
 from dragoman.upstream.rehearsal.arguments import arguments_for
-from dragoman.upstream.rehearsal.schema import schema_in
+from dragoman.upstream.rehearsal.schema import read_schema, schema_in
 from dragoman.upstream.rehearsal.strings import (
     COMMAND,
     NOWHERE,
@@ -172,10 +172,7 @@ def _free_text(tool: Tool, words: UserWords) -> str:
 
 def _long_string(tool: Tool) -> str | None:
     """A parameter that takes a string of any length."""
-    try:
-        schema = schema_in(loads(bytes(tool.schema or b"{}")))
-    except MalformedJson:
-        return None
+    schema = read_schema(tool.schema)
     for name, member in schema_in(schema.get("properties")).items():
         keywords = schema_in(member)
         is_free = keywords.get("type") == "string" and not keywords.keys() - _ANNOTATIONS

@@ -110,13 +110,8 @@ def perform(request: UpstreamRequest) -> Delivery:
     except RequestRefused as error:
         delivery = deliver_error(error_info(error), spoken)
     name = "request-id" if request.dialect == "messages" else "x-request-id"
-    return Delivery(
-        delivery.status,
-        {**delivery.headers, name: Minter(f"{seed} request")("req_")},
-        delivery.pieces,
-        delivery.ending,
-        delivery.delay,
-    )
+    request_id = Minter(f"{seed} request")("req_")
+    return structs.replace(delivery, headers={**delivery.headers, name: request_id})
 
 
 def _answer(request: UpstreamRequest, spoken: Codec, seed: str) -> Delivery:
@@ -124,7 +119,7 @@ def _answer(request: UpstreamRequest, spoken: Codec, seed: str) -> Delivery:
     if request.operation == "count_tokens":
         kind = {"object": "response.input_tokens"} if request.dialect == "responses" else {}
         body = dumps({**kind, "input_tokens": count_request(asked)})
-        return Delivery(200, {"content-type": "application/json"}, (body,))
+        return Delivery(200, {"content-type": _JSON}, (body,))
     if request.operation != "generate":
         raise RequestRefused(
             f"operation: expected generate or count_tokens, got {request.operation!r}"
