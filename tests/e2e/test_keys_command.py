@@ -85,7 +85,8 @@ def test_link_to_a_file_stays_a_link(file: Path) -> None:
 def test_every_key_of_commands_that_run_at_once_is_in_the_file(file: Path) -> None:
     names = [f"key{number}" for number in range(12)]
     with ThreadPoolExecutor(len(names)) as pool:
-        made = dict(zip(names, pool.map(lambda name: keys(file, "add", name), names), strict=True))
+        runs = [pool.submit(keys, file, "add", name) for name in names]
+        made = {name: run.result() for name, run in zip(names, runs, strict=True)}
     written = tomllib.loads(file.read_text(encoding="utf-8"))["keys"]
     assert {name: f"sha256:{sha256(out.strip().encode()).hexdigest()}" for name, (_, out, _) in made.items()} == {
         name: section["digest"] for name, section in written.items()

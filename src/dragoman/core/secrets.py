@@ -196,7 +196,7 @@ def _letter(letter: str) -> str:
 # --- by names and shapes -----------------------------------------------------------------------------------------------
 
 # Members of JSON (or of a Python dict's repr, or of a query) whose values are secret: credentials, and the seals of
-# reasoning. A cut value has no closing quote; `<key>` in our own messages is not a secret.
+# reasoning. A cut value has no closing quote; `<key>` in our own messages is not a secret, nor is what was hidden already.
 _HIDDEN_NAMES = (
     r"(?:api[_-]?key|x-api-key|authorization|proxy-authorization|access[_-]?token|refresh[_-]?token|id[_-]?token"
     r"|client[_-]?secret|password|secret|token|cookie|signature|thought_?signature|encrypted_content"
@@ -210,7 +210,7 @@ _SECRET_HEADER = re.compile(
 )
 _SECRET_MEMBER = re.compile(
     rf"""({_HIDDEN_NAMES}\\?["']?\s*[:=]\s*)"""
-    r"""(\\?["'][^"'\\]*(?:\\.[^"'\\]*)*(?:["']|$)|(?!(?:bearer\s+)?<)(?:(?:bearer|basic|token)\s+)?[^\s,;&"'}\]]+)""",
+    r"""(\\?["'][^"'\\]*(?:\\.[^"'\\]*)*(?:["']|$)|(?!(?:bearer\s+)?<|\[redacted\])(?:(?:bearer|basic|token)\s+)?[^\s,;&"'}\]]+)""",
     re.IGNORECASE,
 )
 _PARTS_OF_NAMES = (

@@ -381,7 +381,7 @@ def limit_error(name: str, reached: LimitReached) -> ErrorInfo:
     return ErrorInfo(
         kind="quota" if is_quota else "rate_limit",
         message=f"expected {most} per {reached.window} with the key {name} ({reached.setting}); "
-        f"they are used up, try again in {wait} s",
+        f"that is used up, try again in {wait} s",
         code="insufficient_quota" if is_quota else "rate_limit_exceeded",
         retry_after=float(wait),
     )

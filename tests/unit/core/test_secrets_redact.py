@@ -27,6 +27,7 @@ from dragoman.core.secrets import HIDDEN, clean, redact
 )
 def test_credentials_and_seals_are_hidden(text: str, shown: str) -> None:
     result = redact(text)
+    assert redact(result) == result
     for secret in ("abcdefgh", "abc.def", "hunter2", "EqQB", "gAAA", "a b", "SyA12", "c2ln"):
         assert secret not in result
     assert result == shown

@@ -5,8 +5,8 @@ The output is the key alone, as `gcloud auth print-access-token` prints it, or a
     the key   `accessToken`, `access_token` or `token`
     its end   `expires_on` (seconds since 1970), `expires_in` (seconds from now), or `expiry` or `expiration` (a time by RFC 3339)
 
-`az account get-access-token` prints such an object. The program is run without a shell, one run at a time; requests that come
-meanwhile use the key that is there, or wait. Whatever the program writes to its standard error is logged. The key never is.
+`az account get-access-token` prints such an object. The program is run without a shell, one run at a time. Requests wait for it
+only if there is no valid key: one is renewed beside them, before its end. Whatever the program writes to its standard error is logged. The key never is.
 """
 
 import asyncio
@@ -131,6 +131,7 @@ class TokenCommand:
         self._clock = clock
         self._token: Token | None = None
         self._lock = asyncio.Lock()
+        self._renewal: asyncio.Task[None] | None = None
         self._pause_until = 0.0
         self._error: UpstreamError | None = None
         self.on_secrets: Callable[[Secrets], None] = _ignore
@@ -147,22 +148,34 @@ class TokenCommand:
         token = self._token
         now = self._clock()
         if token is not None and now < token.ends_at:
-            is_fresh = now < token.renew_at
-            if is_fresh or self._lock.locked() or now < self._pause_until:
-                return token.value
+            is_renewing = self._renewal is not None and not self._renewal.done()
+            if now >= max(token.renew_at, self._pause_until) and not is_renewing:
+                self._renewal = asyncio.create_task(self._renew_beside())
+            return token.value
         async with self._lock:
             now = self._clock()
             token = self._token
-            if token is not None and now < token.renew_at:
-                return token.value  # another request has renewed it meanwhile
-            is_usable = token is not None and now < token.ends_at
+            if token is not None and now < token.ends_at:
+                return token.value  # it was renewed meanwhile
             if now >= self._pause_until or self._error is None:
                 await self._renew()
-            if self._error is None or is_usable:
-                token = self._token
-                if token is not None:
-                    return token.value
+            token = self._token
+            if self._error is None and token is not None:
+                return token.value
             raise self._failed()
+
+    async def _renew_beside(self) -> None:
+        """Renew the key, which requests use meanwhile."""
+        async with self._lock:
+            token = self._token
+            if token is None or self._clock() >= token.renew_at:
+                await self._renew()
+
+    async def close(self) -> None:
+        """End a renewal that no request waits for."""
+        if self._renewal is not None:
+            self._renewal.cancel()
+            await asyncio.wait((self._renewal,))
 
     async def renewed(self, refused: str) -> str | None:
         """Another key than the one that the server refused; None if there is none now."""
@@ -197,8 +210,10 @@ class TokenCommand:
             problem = f"gave no token within {PATIENCE:g} s"
         except OSError as error:
             problem = f"cannot be started: {error.strerror or type(error).__name__}"
-        except (_Failed, ValueError) as error:
+        except _Failed as error:
             problem = str(error)
+        except ValueError as error:
+            problem = f"printed no token: {error}"
         self._pause_until = self._clock() + PAUSE
         self._error = None
         if problem:

@@ -237,6 +237,8 @@ class HttpUpstream:
     async def close(self) -> None:
         if self._sockets is not None:
             self._sockets.close()
+        if self._tokens is not None:
+            await self._tokens.close()
         await self._transport.close()
 
 

@@ -120,14 +120,21 @@ def test_one_run_serves_all_requests_until_the_key_must_be_renewed(tmp_path: Pat
         assert (await program.token.current(), program.runs) == ("first", 1)
         program.print('{"token":"second","expires_in":3600}')
         program.now += 2
-        assert await program.token.current() == "second"
+        found = await asyncio.gather(*[program.token.current() for _ in range(20)])
+        assert set(found) == {"first"}, "no request waits while the key is valid"
+        await until(program.token, "second")
         assert program.runs == 2
         assert program.token.secrets.credentials == {"first", "second"}
 
     play(main)
 
 
-def test_requests_use_the_old_key_while_another_renews_it(tmp_path: Path) -> None:
+async def until(token: TokenCommand, wanted: str) -> None:
+    while await token.current() != wanted:  # noqa: ASYNC110 - a program prints it
+        await asyncio.sleep(0.01)
+
+
+def test_requests_use_the_old_key_while_it_is_renewed(tmp_path: Path) -> None:
     async def main() -> None:
         waits = "while not os.path.exists(sys.argv[2]): time.sleep(0.01)\n"
         program = Program(tmp_path, waits + "print(open(sys.argv[2]).read())")
@@ -135,14 +142,17 @@ def test_requests_use_the_old_key_while_another_renews_it(tmp_path: Path) -> Non
         await program.token.current()
         program.output_file.unlink()
         program.now += 3600 - MARGIN + 1
-        renewing = asyncio.create_task(program.token.current())
+        asking = asyncio.create_task(program.token.current())
         while program.runs < 2:  # noqa: ASYNC110 - another process counts
             await asyncio.sleep(0.01)
-        assert await program.token.current() == "first"
-        assert not renewing.done()
+        assert asking.done()
+        assert asking.result() == await program.token.current() == "first"
+        program.now += MARGIN  # now it has expired
+        waiting = asyncio.create_task(program.token.current())
+        await asyncio.sleep(0)
         (tmp_path / "new").write_text('{"token":"second","expires_in":3600}', encoding="utf-8")
         (tmp_path / "new").rename(program.output_file)
-        assert await renewing == "second"
+        assert (await waiting, program.runs) == ("second", 2)
 
     play(main)
 
@@ -155,10 +165,13 @@ def test_a_failed_renewal_leaves_the_key_that_is_still_valid(tmp_path: Path) -> 
         program.print("")
         program.now += 3600 - MARGIN + 1
         assert await program.token.current() == "first"
+        while program.runs < 2:  # noqa: ASYNC110 - another process counts
+            await asyncio.sleep(0.01)
+        assert await program.token.renewed("first") is None  # waits for that run
         assert await program.token.current() == "first"
         assert program.runs == 2, "a program that failed is not run again at once"
         program.now += MARGIN
-        with pytest.raises(UpstreamError, match="expected a token, got nothing"):
+        with pytest.raises(UpstreamError, match="printed no token: expected a token, got nothing"):
             await program.token.current()
 
     play(main)
@@ -189,7 +202,7 @@ def test_a_refused_key_is_renewed_once(tmp_path: Path) -> None:
     [
         ("sys.exit(3)", "ended with status 3"),
         ("print('x' * 100000)", f"wrote more than {MAX_OUTPUT} bytes"),
-        ("print()", "expected a token, got nothing"),
+        ("print()", "printed no token: expected a token, got nothing"),
         ("os.kill(os.getpid(), 9)", "ended with status -9"),
     ],
 )
@@ -233,6 +246,23 @@ def test_a_program_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.Monke
         if program.output_file.exists() and program.output_file.read_text(encoding="utf-8"):
             with pytest.raises(ProcessLookupError):
                 os.kill(int(program.output_file.read_text(encoding="utf-8")), 0)
+
+    play(main)
+
+
+def test_a_renewal_that_nobody_waits_for_ends_with_its_upstream(tmp_path: Path) -> None:
+    async def main() -> None:
+        waits = "if os.path.exists(sys.argv[2] + '.hang'): time.sleep(600)\n"
+        program = Program(tmp_path, waits + "print(open(sys.argv[2]).read())")
+        program.print('{"token":"first","expires_in":3600}')
+        await program.token.current()
+        (tmp_path / "output.hang").touch()
+        program.now += 3600 - MARGIN + 1
+        assert await program.token.current() == "first"
+        while program.runs < 2:  # noqa: ASYNC110 - another process counts
+            await asyncio.sleep(0.01)
+        await program.token.close()
+        assert asyncio.all_tasks() == {asyncio.current_task()}
 
     play(main)
 
