@@ -365,7 +365,8 @@ def _parse_crlf(raw: bytes) -> Frame:
 
 def begins_stream(data: bytes) -> bool:
     """Whether the first bytes of an answer are those of a stream. Some servers do not declare it in the content type."""
-    return data[:64].lstrip().startswith((b"data:", b"event:", b":", b"id:", b"retry:"))
+    begin = data[:64].removeprefix(_BOM).lstrip()
+    return begin.startswith((b"data:", b"event:", b":", b"id:", b"retry:"))
 
 
 def parse_lines(raw: bytes, *, is_first: bool = True) -> Frame:

@@ -145,13 +145,17 @@ def test_an_upstream_that_answers_a_stream_with_a_body_is_streamed(
     )
 
 
-@pytest.mark.parametrize("content_type", ["text/event-stream", "text/plain", None])
+@pytest.mark.parametrize(
+    ("content_type", "mark"),
+    [("text/event-stream", b""), ("text/plain", b""), (None, b""), (None, b"\xef\xbb\xbf")],
+    ids=["declared", "plain", "undeclared", "undeclared-after-a-mark"],
+)
 @dialects
 @doors
 def test_an_upstream_that_answers_with_a_stream_nobody_asked_for_gives_a_body(
-    stage: Stage, door: str, dialect: str, content_type: str | None
+    stage: Stage, door: str, dialect: str, content_type: str | None, mark: bytes
 ) -> None:
-    received = stream(dialect, ANSWER)
+    received = mark + stream(dialect, ANSWER)
     scene = stage.scene(dialect, ScriptedReply(content_type=content_type, chunks=[received]))
     asking = conversation(door, stage.url, scene.model, tools=(WEATHER,))
     asking.say("hi")

@@ -612,10 +612,12 @@ class OpenCall(PartBase):
 
     def settle(self) -> str:
         """No more input will come: emit the input that the buffer holds, and `early`. Returns the whole input."""
-        said = self._buffer.text()
-        if self.early and not self._half and not (said.strip() if self.empty else said):
+        said, early = self._buffer.text(), self.early
+        if self.empty:  # blanks are no input
+            said, early = said.strip(), early.strip()
+        if early and not said and not self._half:
             early, self.early = self.early, ""
-            self._emit(self._buffer.settle(said + early)[0])
+            self._emit(self._buffer.settle(self._buffer.text() + early)[0])
         self._emit(self._buffer.settle()[0])
         if self._half:
             half, self._half, self._is_halved = self._half, "", True

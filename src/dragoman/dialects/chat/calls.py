@@ -280,6 +280,7 @@ class ChoiceCall:
         "_extra",
         "_parts",
         "_was_checked",
+        "_was_compared",
         "call_id",
         "index",
         "is_legacy",
@@ -297,6 +298,7 @@ class ChoiceCall:
         self._parts = parts
         self._extra: dict[str, Raw] = {}
         self._was_checked = False
+        self._was_compared = False
         self.open = OpenCall(parts, header, empty="" if kind == "custom" else "{}", choice=choice)
         self.values: list[Raw] = []  # inputs that came as JSON objects instead of text
         self.number = number
@@ -324,6 +326,17 @@ class ChoiceCall:
             self._add_value(entry.value)
         elif entry.text:
             self.open.add(entry.text)
+
+    def is_repeated_by(self, entry: CallEntry) -> bool:
+        """Whether an entry is the whole call again, as some servers send it at its end. Its input is one object, which nothing
+        can follow. Compared only once: servers that send id and name with every delta must not cost quadratic work.
+        """
+        text = entry.text
+        is_perhaps = bool(entry.id and entry.name) and text[:1] == "{" and text[-1:] == "}"
+        if not is_perhaps or self._was_compared or self.open.header.kind == "custom":
+            return False
+        self._was_compared = True
+        return text == self.open.text() and is_strict(text)
 
     def can_end_early(self) -> bool:
         """Whether the input is a complete object. Checked only once: parsing the input repeatedly would not be linear."""
@@ -472,6 +485,10 @@ class CallTrack:
             call.call_id = self._numbers.id_of(place.number)
         if call.open.has_ended:
             self._take_late(entry, call)
+            return
+        if not place.is_new and call.is_repeated_by(entry):
+            message = "expected increments of a call's input, got all of it again"
+            self._parts.report("cumulative_input", message)
             return
         if call is not self._active:
             self._note_interleaving()

@@ -255,7 +255,7 @@ class OutputCalls:
     def compare_input(self, call: ItemCall, fields: Fields) -> None:
         """Compare an ended call with its repetition at the end of the answer."""
         said = read_text(fields.get("arguments")) or read_text(fields.get("input"))
-        if said and call.open.has_ended:
+        if said and said.strip() and call.open.has_ended:
             self._compare_whole(call, said, "at the end of the answer")
 
     def _compare_whole(self, call: ItemCall, said: str, when: str) -> None:

@@ -226,6 +226,16 @@ def test_repeated_name_is_not_concatenated() -> None:
     assert reading.problems == ["repeated_name"]
 
 
+def test_whole_call_that_comes_again_before_its_end_is_one_call() -> None:
+    whole = entry('{"x":1}', 0, "a", "f")
+    once = read_calls(call(entry("", 0, "a", "f")), call(entry('{"x"', 0)), call(entry(":1}", 0)), call(whole))  # fmt: skip
+    twice = read_calls(call(whole), call(whole))
+    assert once.inputs == twice.inputs == [("a", "f", '{"x":1}')]
+    assert "cumulative_input" in once.problems
+    other = read_calls(call(whole), call(entry('{"x":2}', 0, "a", "f")))
+    assert other.inputs == [("a", "f", '{"x":1}{"x":2}')]
+
+
 def test_name_repeated_on_every_delta_costs_linear_work() -> None:
     pieces = ['{"x":"', *["{}"] * 2000, '"}']
     reading = read_calls(

@@ -770,3 +770,12 @@ def test_final_output_may_repeat_some_items_and_add_others() -> None:
     assert [call.name for call in calls] == ["f", "f", "g"]
     assert len({call.call_id for call in calls}) == 3
     assert problems == ["unstreamed_item", "repeated_id", "unstreamed_item", "missing_id"]
+
+
+def test_blank_arguments_are_an_empty_object_although_the_end_repeats_them() -> None:
+    blank = {**F, "arguments": "  "}
+    outcome = read_answer(
+        [created(), added(function_call()), args_delta("  "), done(blank), completed([blank])]
+    )
+    assert shown(calls_in(outcome)) == [("call_a", "f", "  {}", "completed")]
+    assert outcome.error is None
