@@ -69,15 +69,22 @@ DURATION_BUCKETS = (0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300
 STORE_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5, 15)
 
 
+class _Value(Protocol):
+    """A number of `prometheus_client`."""
+
+    def inc(self, amount: float) -> None: ...
+
+
 class _Histogram(Histogram):
     """A histogram that takes several values at once: those of one bucket are one addition, under one lock."""
 
     def observe_all(self, amounts: Sequence[float]) -> None:
-        self._sum.inc(sum(amounts))
+        total, buckets = cast("_Value", self._sum), cast("list[_Value]", self._buckets)  # pyright: ignore[reportUnknownMemberType] -- the library does not type them
+        total.inc(sum(amounts))
         bounds = self._upper_bounds
         found = [bisect_left(bounds, amount) for amount in amounts]
         for bucket in set(found):
-            self._buckets[bucket].inc(found.count(bucket))
+            buckets[bucket].inc(found.count(bucket))
 
 
 class _Meters:

@@ -121,6 +121,21 @@ def test_count_below_zero_does_no_harm() -> None:
     }
 
 
+def test_times_of_one_batch_are_counted_as_those_that_come_one_by_one() -> None:
+    # On a bound, below the first, several in one bucket, and beyond the last.
+    times = (0.025, 0.001, 0.3, 0.3, 0.5, 120.0, 5000.0)
+    records = [done(first_byte_s=each, duration_s=each) for each in times]
+    together, apart = telemetry(), telemetry()
+    together.record(*records, done(first_byte_s=None, duration_s=7.0))
+    for each in (*records, done(first_byte_s=None, duration_s=7.0)):
+        apart.record(each)
+    for name in ("first_byte_seconds", "duration_seconds"):
+        assert samples(together, f"{name}_bucket") == samples(apart, f"{name}_bucket")
+        assert samples(together, f"{name}_count") == samples(apart, f"{name}_count")
+        found, wanted = samples(together, f"{name}_sum"), samples(apart, f"{name}_sum")
+        assert found == pytest.approx(wanted)
+
+
 def test_times_fall_into_their_buckets() -> None:
     counted = telemetry()
     counted.record(done())
