@@ -331,16 +331,6 @@ def _write_message(outcome: Outcome, context: EncodeContext, book: LossBook) -> 
     note_foreign(book, outcome.completed_extra, "message")
     _note_reports(outcome, book)
     choice = next((choice for choice in outcome.choices if choice.index == 0), Choice())
-    content: list[Block] = []
-    for number, part in enumerate(choice.parts):
-        block = block_from_part(part, book, f"parts.{number}")
-        if block is None:
-            continue
-        is_last = number == len(choice.parts) - 1
-        if isinstance(part, Call) and part.status != "completed" and not is_last:
-            # Clients expect only the last call to be cut by a limit.
-            block["input"] = {INVALID_KEY: part.input}
-        content.append(block)
     has_calls = any(
         isinstance(part, Call) and part.executor == "client" and part.status == "completed"
         for part in choice.parts
@@ -349,6 +339,21 @@ def _write_message(outcome: Outcome, context: EncodeContext, book: LossBook) -> 
     settling = StopReasonInputs(has_calls, has_refusal)
     reason = settle_reason(choice.finish or "stop", settling)
     note_refusal(reason, settling, book)
+    # Clients expect that a limit has cut the last call, and no other call.
+    cut = len(choice.parts) - 1 if reason in CUT_REASONS else None
+    content: list[Block] = []
+    for number, part in enumerate(choice.parts):
+        block = block_from_part(part, book, f"parts.{number}")
+        if block is None:
+            continue
+        if (
+            isinstance(part, Call)
+            and part.executor == "client"
+            and part.status != "completed"
+            and number != cut
+        ):
+            block["input"] = {INVALID_KEY: part.input}
+        content.append(block)
     message: Block = {
         **message_fields(started, context),
         "content": content,

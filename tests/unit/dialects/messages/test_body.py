@@ -372,7 +372,16 @@ def test_cut_input_never_looks_whole() -> None:
         {"_invalid_arguments": "*** Beg"},
     ]
     (last,) = content(cut[1])
-    assert last["input"] == {}
+    assert last["input"] == {"_invalid_arguments": "{}"}
+
+
+def test_call_that_a_limit_cut_is_the_last_block_as_the_vendor_sends_it() -> None:
+    *events, _, completed = events_with(
+        Call(call_id="a", name="f", input='{"x":1}', status="incomplete")
+    )
+    message = json.loads(encode_body([*events, Finished("length"), completed]))
+    assert message["stop_reason"] == "max_tokens"
+    assert message["content"][0]["input"] == {"x": 1}
 
 
 def test_custom_input_is_wrapped() -> None:
