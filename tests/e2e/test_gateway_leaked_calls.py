@@ -123,7 +123,7 @@ def test_written_call_gets_the_result_that_the_client_sent(stage: Stage) -> None
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_history_is_healed_for_every_upstream(stage: Stage, dialect: str) -> None:
+def test_history_is_repaired_for_every_upstream(stage: Stage, dialect: str) -> None:
     scene = stage.scene(dialect, Answer((Said(("Done.",)),)))
     assert plain_ask(stage.url, "messages", history(scene.model)).status_code == 200
     sent = json.dumps(scene.heard, ensure_ascii=False)
@@ -132,7 +132,7 @@ def test_history_is_healed_for_every_upstream(stage: Stage, dialect: str) -> Non
     assert "The call was interrupted before it gave a result." in sent
 
 
-def test_healing_is_the_same_in_every_request(stage: Stage) -> None:
+def test_repair_is_the_same_in_every_request(stage: Stage) -> None:
     scene = stage.scene("messages", *[Answer((Said(("Done.",)),))] * 2)
     first = history(scene.model)
     longer = {**first, "messages": [*first["messages"], {"role": "assistant", "content": "Done."},
@@ -163,7 +163,7 @@ def test_text_that_is_no_call_stays_byte_for_byte(stage: Stage, said: str) -> No
     assert scene.requests[-1].body == body
 
 
-def test_thinking_that_the_healed_conversation_does_not_allow_is_switched_off(stage: Stage) -> None:
+def test_thinking_that_the_repaired_conversation_does_not_allow_is_switched_off(stage: Stage) -> None:
     """The vendor demands a signed thinking block before the last calls."""
     scene = stage.scene("messages", Answer((Said(("Done.",)),)))
     asked = history(scene.model, thinking={"type": "enabled", "budget_tokens": 50})

@@ -8,7 +8,7 @@ from dragoman._json import loads, raw
 from dragoman.model.parts import Call, Text
 from dragoman.model.request import Request, Tool, Turn
 from dragoman.textcalls import PATTERNS, TextScanner
-from dragoman.textcalls.history import heal_history
+from dragoman.textcalls.history import repair_history
 from text_cases import Case, Chance, cases_of, is_same_value
 from text_formats import FORMATS, TextFormat
 from text_samples import ROUNDS, cut
@@ -59,8 +59,8 @@ def request_of(case: Case, *, again: int = 0) -> Request:
 @every_format
 def test_written_calls_of_a_history_are_the_calls_that_were_written(form: TextFormat) -> None:
     for _, case in cases_of(form, "calls", COUNT * ROUNDS, "history"):
-        healed, repairs = heal_history(request_of(case))
-        parts = healed.turns[0].parts
+        repaired, repairs = repair_history(request_of(case))
+        parts = repaired.turns[0].parts
         calls = [part for part in parts if isinstance(part, Call)]
         assert [call.name for call in calls] == [name for name, _ in case.calls], case.text
         for call, (_, value) in zip(calls, case.calls, strict=True):
@@ -72,9 +72,12 @@ def test_written_calls_of_a_history_are_the_calls_that_were_written(form: TextFo
 
 
 @every_format
-def test_a_history_is_healed_in_the_same_way_when_it_goes_on(form: TextFormat) -> None:
+def test_a_history_is_repaired_in_the_same_way_when_it_goes_on(form: TextFormat) -> None:
     for _, case in cases_of(form, "calls", COUNT * ROUNDS, "again"):
-        once, longer = heal_history(request_of(case))[0], heal_history(request_of(case, again=2))[0]
+        once, longer = (
+            repair_history(request_of(case))[0],
+            repair_history(request_of(case, again=2))[0],
+        )
         assert longer.turns[: len(once.turns)] == once.turns
         ids = [
             part.call_id for turn in longer.turns for part in turn.parts if isinstance(part, Call)
@@ -87,4 +90,4 @@ def test_a_history_is_healed_in_the_same_way_when_it_goes_on(form: TextFormat) -
 def test_a_history_without_written_calls_is_not_touched(form: TextFormat, kind: str) -> None:
     for _, case in cases_of(form, "prose" if kind == "prose" else "unknown", COUNT * ROUNDS, "not"):
         asked = request_of(case)
-        assert heal_history(asked)[0] is asked, case.text
+        assert repair_history(asked)[0] is asked, case.text

@@ -49,11 +49,11 @@ def relay_request(  # noqa: PLR0913 -- the request, its target, and the changes
     model: str,
     stream: bool | None = None,
     policy: Mapping[str, LossAction] | None = None,
-    is_healed: bool = False,
+    is_repaired: bool = False,
 ) -> EncodedRequest:
     """Return the request to send. `request` is the decoded `body`; `stream` is None to keep the client's value.
 
-    is_healed: the conversation of `request` is not that of `body`, and replaces it, with what depends on it.
+    is_repaired: the conversation of `request` is not that of `body`, and replaces it, with what depends on it.
 
     Raises:
         RequestRefused: the request must be written anew, and contains what the policy refuses to lose.
@@ -64,7 +64,7 @@ def relay_request(  # noqa: PLR0913 -- the request, its target, and the changes
     repairs = own.find_repairs(request)
     is_acceptable = (
         names is not None
-        and (is_healed or not repairs)
+        and (is_repaired or not repairs)
         and (not parts or all(_is_welcome(part, target) for part in parts))
         and _has_its_limit(request, target)
         and (not target.user_first or _begins_with_user(request))
@@ -91,7 +91,7 @@ def relay_request(  # noqa: PLR0913 -- the request, its target, and the changes
         values.update(_without_tools(body, dialect))
     # The target wants breakpoints, also for clients of its dialect that set none.
     is_marked = target.cache and dialect == "messages" and _BREAKPOINT not in body
-    if is_healed or is_marked:
+    if is_repaired or is_marked:
         written = own.encode_request(_changed(request, model, stream=stream), target, policy)
         values.update(_differing(body, written.body))
         return replace(written, body=set_members(body, values))

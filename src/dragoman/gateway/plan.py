@@ -36,7 +36,7 @@ from dragoman.state.held_conversation import conversation_missing, item_missing
 from dragoman.state.keeper import Keeper
 from dragoman.state.managed_store import ManagedStore
 from dragoman.store.codec import weigh_request
-from dragoman.textcalls.history import heal_history
+from dragoman.textcalls.history import repair_history
 from dragoman.textcalls.prompting import needs_prompting, prompt_tools
 from dragoman.textcalls.stage import TextCallStage, stage_for
 from dragoman.textcalls.tail import TailPolicy
@@ -183,12 +183,12 @@ def _without_fields(planned: PlannedRequest, names: tuple[str, ...]) -> PlannedR
 def _encoded(asked: ClientRequest, target: AttemptTarget, *, stream: bool) -> PlannedRequest:
     model = target.model
     settings = target.settings
-    wanted, repairs, is_healed = asked.request, _NO_REPAIRS, False
+    wanted, repairs, is_repaired = asked.request, _NO_REPAIRS, False
     if target.obsidian is not None:
         wanted, repairs = apply_to_request(wanted, target.obsidian)
-    elif target.heals():
-        wanted, repairs = heal_history(wanted, formats=settings.text_calls, model=model)
-        is_healed = bool(repairs)
+    elif target.repairs_history():
+        wanted, repairs = repair_history(wanted, formats=settings.text_calls, model=model)
+        is_repaired = bool(repairs)
     if settings.prompted_tools is not None and needs_prompting(wanted):
         prompted = prompt_tools(wanted, settings.prompted_tools, settings.losses)
         request = structs.replace(prompted.request, model=model, stream=stream)
@@ -198,7 +198,7 @@ def _encoded(asked: ClientRequest, target: AttemptTarget, *, stream: bool) -> Pl
         encoded = _shaped(encoded, target, (*repairs, *prompted.repairs))
         losses = (*prompted.losses, *encoded.losses)
         return PlannedRequest(encoded, prompted.names, prompted.tools, losses)
-    is_own = is_healed or wanted is asked.request
+    is_own = is_repaired or wanted is asked.request
     if target.is_same_dialect and is_own and not asked.is_rebuilt:
         encoded = relay_request(
             asked.body,
@@ -208,7 +208,7 @@ def _encoded(asked: ClientRequest, target: AttemptTarget, *, stream: bool) -> Pl
             model=model,
             stream=stream,
             policy=settings.losses,
-            is_healed=is_healed,
+            is_repaired=is_repaired,
         )
     else:
         if wanted.model != model or wanted.stream is not stream:

@@ -75,7 +75,7 @@ class AttemptTarget(Struct, frozen=True):
         settings = self.settings
         return (is_wanted or settings.always_stream) and not settings.never_stream
 
-    def heals(self) -> bool:
+    def repairs_history(self) -> bool:
         """Whether calls in the text of a history become structured ones.
 
         They do not where the operator wants what passes in one dialect unchanged.

@@ -1,11 +1,11 @@
 """Calls in the text of a conversation that is sent back: the model reads them as an example, and writes the next one as text too.
 
-A client that ran without the gateway has recorded them as the model wrote them. `heal_history` puts the call in place of its
+A client that ran without the gateway has recorded them as the model wrote them. `repair_history` puts the call in place of its
 markup, by the rules for answers: the format has a sentinel, the tool is offered, the block is whole and not in a code fence. The
 call gets the result that the client sent for it, if there is one without a call; otherwise `core.pairing` supplies one. Each
 is reported as a Repair, `written_call`.
 
-The same conversation is always healed in the same way, and a turn in the same way whatever follows its results, so that
+The same conversation is always repaired in the same way, and a turn in the same way whatever follows its results, so that
 a provider's cache of the conversation's beginning stays valid.
 """
 
@@ -29,7 +29,7 @@ from dragoman.textcalls.scanner import CallIds, FindingWriter
 _NO_REPAIRS: tuple[Repair, ...] = ()
 
 
-def heal_history(
+def repair_history(
     request: Request, *, formats: str | Iterable[str] = "auto", model: str | None = None
 ) -> tuple[Request, tuple[Repair, ...]]:
     """Return the request with calls in place of those that the assistant wrote as text, and the repairs.
@@ -54,12 +54,12 @@ def heal_history(
     found = [number for number, turn in turns if _may_have_calls(turn, openers)]
     if not found:
         return request, _NO_REPAIRS
-    healing = _Healing(request, openers, offers)
+    repairing = _HistoryRepair(request, openers, offers)
     for number in found:
-        healing.heal(number)
-    if not healing.repairs:
+        repairing.repair(number)
+    if not repairing.repairs:
         return request, _NO_REPAIRS
-    return replace(request, turns=tuple(healing.turns)), tuple(healing.repairs)
+    return replace(request, turns=tuple(repairing.turns)), tuple(repairing.repairs)
 
 
 def _may_have_calls(turn: Turn, openers: Openers) -> bool:
@@ -73,8 +73,8 @@ def _may_have_calls(turn: Turn, openers: Openers) -> bool:
     return has_opener
 
 
-class _Healing:
-    """The healing of one conversation. turns: the conversation, as far as it is healed."""
+class _HistoryRepair:
+    """The repair of one conversation. turns: the conversation, as far as it is repaired."""
 
     def __init__(self, request: Request, openers: Openers, offers: Offers) -> None:
         self.turns: list[Turn] = list(request.turns)
@@ -88,7 +88,7 @@ class _Healing:
         self._known = {part.call_id for part in parts if isinstance(part, Call)}
         self._is_whole = request.previous_id is None
 
-    def heal(self, number: int) -> None:
+    def repair(self, number: int) -> None:
         """Put calls into a turn."""
         turn = self.turns[number]
         results = self._stray_results(number)

@@ -9,7 +9,7 @@ from dragoman._json import Raw, raw
 from dragoman.core.pairing import pair_results
 from dragoman.model.parts import Annotation, Breakpoint, Call, Part, Result, Text
 from dragoman.model.request import Request, Role, Tool, Turn
-from dragoman.textcalls.history import heal_history
+from dragoman.textcalls.history import repair_history
 
 SCHEMA = raw({"type": "object", "properties": {"command": {"type": "string"}}})
 TOOLS = (Tool(name="Bash", schema=SCHEMA), Tool(name="note", kind="custom"))
@@ -40,20 +40,20 @@ def test_written_call_goes_up_as_the_call_that_it_is() -> None:
     asked = request(
         turn("assistant", f"I look.\ncourt\n{CALL}\n</function_calls>"), turn("user", "Well?")
     )
-    healed, repairs = heal_history(asked)
-    text, call = healed.turns[1].parts
+    repaired, repairs = repair_history(asked)
+    text, call = repaired.turns[1].parts
     assert isinstance(call, Call)
     assert (text, call.name, call.input) == (Text(text="I look.\n"), "Bash", '{"command":"ls"}')
     assert [(repair.rule, repair.where, repair.detail) for repair in repairs] == [
         ("written_call", "turns[1].parts[0]", "Bash")
     ]
-    assert healed.turns[0] is asked.turns[0]
-    assert healed.turns[2] is asked.turns[2]
+    assert repaired.turns[0] is asked.turns[0]
+    assert repaired.turns[2] is asked.turns[2]
 
 
 def test_call_without_a_result_gets_one_by_the_rule_of_pairing() -> None:
-    healed, _ = heal_history(request(turn("assistant", CALL), turn("user", "Well?")))
-    turns, repairs = pair_results(healed.turns)
+    repaired, _ = repair_history(request(turn("assistant", CALL), turn("user", "Well?")))
+    turns, repairs = pair_results(repaired.turns)
     assert [repair.rule for repair in repairs] == ["missing_result"]
     assert [each.role for each in turns] == ["user", "assistant", "tool", "user"]
 
@@ -64,9 +64,9 @@ def test_call_gets_the_result_that_the_client_sent_for_it() -> None:
         turn("tool", result("a"), result("b")),
         turn("user", "Well?"),
     )
-    healed, _ = heal_history(asked)
-    assert [call.call_id for call in calls_of(healed)] == ["a", "b"]
-    assert pair_results(healed.turns)[1] == ()
+    repaired, _ = repair_history(asked)
+    assert [call.call_id for call in calls_of(repaired)] == ["a", "b"]
+    assert pair_results(repaired.turns)[1] == ()
 
 
 def test_results_of_other_calls_are_left_to_them() -> None:
@@ -78,24 +78,24 @@ def test_results_of_other_calls_are_left_to_them() -> None:
         turn("tool", result("a")),
         turn("user", "So?"),
     )
-    healed, _ = heal_history(asked)
-    assert [call.call_id for call in calls_of(healed)][1:] == ["a"]
-    assert calls_of(healed)[0].call_id != "a"
+    repaired, _ = repair_history(asked)
+    assert [call.call_id for call in calls_of(repaired)][1:] == ["a"]
+    assert calls_of(repaired)[0].call_id != "a"
 
 
-def test_the_same_conversation_is_healed_in_the_same_way_when_it_goes_on() -> None:
+def test_the_same_conversation_is_repaired_in_the_same_way_when_it_goes_on() -> None:
     first = request(turn("assistant", CALL), turn("user", "Well?"))
     longer = replace(first, turns=(*first.turns, turn("assistant", CALL), turn("user", "So?")))
-    healed, again = heal_history(first)[0], heal_history(longer)[0]
-    assert again.turns[: len(healed.turns)] == healed.turns
+    repaired, again = repair_history(first)[0], repair_history(longer)[0]
+    assert again.turns[: len(repaired.turns)] == repaired.turns
     ids = [call.call_id for call in calls_of(again)]
     assert len(set(ids)) == 2
 
 
 def test_input_of_a_tool_with_free_text_is_its_text() -> None:
     written = '<tool_call>{"name": "note", "arguments": {"input": "hi"}}</tool_call>'
-    healed, _ = heal_history(request(turn("assistant", written), turn("user", "Well?")))
-    assert [(call.kind, call.input) for call in calls_of(healed)] == [("custom", "hi")]
+    repaired, _ = repair_history(request(turn("assistant", written), turn("user", "Well?")))
+    assert [(call.kind, call.input) for call in calls_of(repaired)] == [("custom", "hi")]
 
 
 def test_mark_for_the_cache_stays_at_the_end() -> None:
@@ -103,7 +103,7 @@ def test_mark_for_the_cache_stays_at_the_end() -> None:
     asked = request(
         turn("assistant", Text(text=f"So.\n{CALL}", cache=cache)), turn("user", "Well?")
     )
-    text, call = cast("tuple[Text, Call]", heal_history(asked)[0].turns[1].parts)
+    text, call = cast("tuple[Text, Call]", repair_history(asked)[0].turns[1].parts)
     assert (text.cache, call.cache) == (None, cache)
 
 
@@ -121,8 +121,8 @@ def test_mark_for_the_cache_stays_at_the_end() -> None:
 )
 def test_anything_else_is_left_as_it_is(said: str) -> None:
     asked = request(turn("assistant", said), turn("user", "Well?"))
-    assert heal_history(asked) == (asked, ())
-    assert heal_history(asked)[0] is asked
+    assert repair_history(asked) == (asked, ())
+    assert repair_history(asked)[0] is asked
 
 
 @pytest.mark.parametrize(
@@ -141,10 +141,10 @@ def test_anything_else_is_left_as_it_is(said: str) -> None:
 def test_conversation_without_a_written_call_of_the_assistant_is_not_touched(
     asked: Request,
 ) -> None:
-    assert heal_history(asked)[0] is asked
+    assert repair_history(asked)[0] is asked
 
 
 def test_only_formats_that_the_operator_looks_for_count() -> None:
     asked = request(turn("assistant", HERMES), turn("user", "Well?"))
-    assert heal_history(asked, formats=("glm",))[0] is asked
-    assert calls_of(heal_history(asked, formats=("auto", "react"))[0])
+    assert repair_history(asked, formats=("glm",))[0] is asked
+    assert calls_of(repair_history(asked, formats=("auto", "react"))[0])

@@ -234,9 +234,7 @@ class OpenBlocks:
             part = replace(part, call_id=self._parts.mint(prefix))
         elif part.call_id in self._ids:
             self._note("repeated_id", f"block {index} has the id of an earlier block")
-            if (
-                part.executor == "client"
-            ):  # its result could not be told from that of the other call
+            if part.executor == "client":  # its result would be the other call's too
                 part = replace(part, call_id=self._parts.mint("toolu_"))
         self._ids.add(part.call_id)
         return part

@@ -322,7 +322,7 @@ class OutputCalls:
             self._items.stream(item, item.id, call.open, call.wire)
 
     def _claim_id(self, call: OpenCall) -> None:
-        """Give a call with the id of an earlier call one of its own: their results could not be told apart."""
+        """Give a call with the id of an earlier call one of its own: a result would belong to both."""
         header = call.header
         if header.call_id in self._wire_ids and header.executor == "client":
             self._parts.report(
