@@ -192,9 +192,8 @@ def test_session_is_compacted_and_goes_on(gateway: Stack, tmp_path: Path) -> Non
     """It asks for the summary by an ordinary message, with all tools."""
     claude, model = ClaudeCode(tmp_path, gateway.url), gateway.model
     model.play(Script(tuple([ModelTurn(calls=(ECHO,)) for _ in range(4)])))
-    claude.run(
-        name(gateway), "run it", "--max-turns", "3"
-    )  # a turn that has ended is not compacted
+    # A turn that has ended is not compacted.
+    claude.run(name(gateway), "run it", "--max-turns", "3")
     model.play(Script(closing="The hull is done."))
     compacted = claude.run(name(gateway), "/compact", "--continue")
     report = describe(compacted, model)

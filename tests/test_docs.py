@@ -58,9 +58,8 @@ def test_every_command_of_the_readme_exists() -> None:
     for line in commands[1:]:
         with pytest.raises(SystemExit, match=r"^0$"):
             main([line.split()[0], "--help"])
-    assert not re.search(
-        r"^dragoman ", blocks, re.MULTILINE
-    )  # it is on no path before the installation
+    # It is on no path before the installation.
+    assert not re.search(r"^dragoman ", blocks, re.MULTILINE)
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))
     extras = {
         extra for group in re.findall(r"\.\[([a-z,]+)\]", blocks) for extra in group.split(",")

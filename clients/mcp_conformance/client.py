@@ -104,9 +104,8 @@ def calls(tools: Sequence[Tool], context: Table) -> Iterator[tuple[Tool, Table]]
         )
         return
     for name, tool in by_name.items():
-        if (
-            name == "json_schema_echo"
-        ):  # echoes to the suite the schema that we read for the other tool
+        # Echoes to the suite the schema that we read for the other tool.
+        if name == "json_schema_echo":
             other = by_name["json_schema_2020_12_tool"].offer.declaration.schema
             assert other is not None
             yield tool, {"schema": loads(bytes(other))}

@@ -44,9 +44,8 @@ __all__ = (
     "sse",
 )
 
-MAX_HEAD_BYTES = (
-    1024 * 1024
-)  # room for tests with large headers; a head without an end is still refused
+# Room for tests with large headers; a head without an end is still refused.
+MAX_HEAD_BYTES = 1024 * 1024
 DEFAULT_WAIT = 30.0  # seconds; bounds every wait of a test, many times what a busy machine needs
 _POLL = 0.001
 

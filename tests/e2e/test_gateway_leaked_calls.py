@@ -163,7 +163,9 @@ def test_text_that_is_no_call_stays_byte_for_byte(stage: Stage, said: str) -> No
     assert scene.requests[-1].body == body
 
 
-def test_thinking_that_the_repaired_conversation_does_not_allow_is_switched_off(stage: Stage) -> None:
+def test_thinking_that_the_repaired_conversation_does_not_allow_is_switched_off(
+    stage: Stage,
+) -> None:
     """The vendor demands a signed thinking block before the last calls."""
     scene = stage.scene("messages", Answer((Said(("Done.",)),)))
     asked = history(scene.model, thinking={"type": "enabled", "budget_tokens": 50})

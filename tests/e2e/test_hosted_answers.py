@@ -58,9 +58,8 @@ def stage() -> Iterator[Stage]:
 def check_usage(got: Got, turns: int) -> None:
     """Each answer of the upstreams says that it took 11 tokens, 3 of them cached, and made 7."""
     assert got.usage is not None
-    whole = (
-        got.usage[0] if got.usage[0] != 8 * turns else 11 * turns
-    )  # Messages counts the uncached tokens only
+    # Messages counts the uncached tokens only.
+    whole = got.usage[0] if got.usage[0] != 8 * turns else 11 * turns
     assert (whole, got.usage[1], got.usage[2]) == (11 * turns, 7 * turns, 3 * turns)
 
 

@@ -506,9 +506,8 @@ def test_html_has_the_recording_and_its_translation(
     inputs = [json.loads(call["input"]["client"]["text"]) for call in exchange["calls"]]
     assert inputs == [json.loads(WEATHER), json.loads(TIME)]
     assert exchange["summary"]["model"]
-    if recording in STREAMS and not recording.startswith(
-        "messages"
-    ):  # that one has a signature, a secret
+    # That one has a signature, a secret.
+    if recording in STREAMS and not recording.startswith("messages"):
         wire = "".join(frame["text"] for frame in exchange["client"]["answer"]["frames"])
         assert wire == run("inspect", recording, "--to", target).stdout.decode()
 

@@ -29,9 +29,8 @@ from stage import Stage, running_stage
 from vendor_wire import Answer, Said, stream
 from websocket_client import socket_client
 
-ANSWER = Answer(
-    (Said(("Here ", "I am.")),)
-)  # 11 tokens of input, 3 of them cached, and 7 of output
+# 11 tokens of input, 3 of them cached, and 7 of output.
+ANSWER = Answer((Said(("Here ", "I am.")),))
 OPERATOR = "an-operator's-key"
 DAY = 86_400
 

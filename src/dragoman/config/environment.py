@@ -279,9 +279,8 @@ def replace_file(path: Path, data: bytes) -> None:
 
     def like_before(fresh: str) -> None:
         if (found.st_uid, found.st_gid) != (os.geteuid(), os.getegid()):
-            os.chown(
-                fresh, found.st_uid, found.st_gid
-            )  # before the mode, so that nobody else reads it
+            # Before the mode, so that nobody else reads it.
+            os.chown(fresh, found.st_uid, found.st_gid)
         os.chmod(fresh, stat.S_IMODE(found.st_mode))  # noqa: PTH101 - beside `chown`
 
     _write(path, data, like_before)

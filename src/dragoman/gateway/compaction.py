@@ -190,9 +190,8 @@ def _settled(request: Request) -> Request:
 
 def _needs_tools(request: Request, target: AttemptTarget) -> bool:
     """Whether the upstream would refuse the conversation without its tools, or reads them in the conversation."""
-    if (
-        target.dialect == "messages"
-    ):  # Anthropic refuses calls of tools that the request does not declare
+    # Anthropic refuses calls of tools that the request does not declare.
+    if target.dialect == "messages":
         return any(isinstance(part, Call) for turn in request.turns for part in turn.parts)
     return target.dialect == "responses" and any(tool.place == "input" for tool in request.tools)
 

@@ -37,9 +37,8 @@ _BLOCK = re.compile(r"<use_tool>(.*?)</use_tool>", re.DOTALL)
 _NAME = re.compile(r"<name>(.*?)</name>", re.DOTALL)
 _ANY_TAG = re.compile(r"<[^>]+>")
 _OPEN_TAG = re.compile(r"<([^>]+)>")
-_LISTS = frozenset(
-    {"chatHistory", "salientTerms"}
-)  # the client reads an empty value as a list, whatever the schema
+# The client reads an empty value as a list, whatever the schema.
+_LISTS = frozenset({"chatHistory", "salientTerms"})
 # Deeper markup, or markup with more unclosed tags, is not read to its end: the value is certainly not a plain string, and
 # the caller needs no more than that.
 _MAX_NESTING = 32

@@ -346,9 +346,8 @@ class WebSocketSession:
         own = dict(create.headers)
         headers = [pair for pair in self._headers if pair[0] not in own]
         connection = SocketConnection(create, [*headers, *create.headers], self._send_texts)
-        create = structs.replace(
-            create, body=b""
-        )  # the exchange drops it when it is no longer needed
+        # The exchange drops it when it is no longer needed.
+        create = structs.replace(create, body=b"")
         self._connections.add(connection)
         connection.running = self._tasks.create_task(self._serve(create, connection))
 

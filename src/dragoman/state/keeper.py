@@ -298,9 +298,8 @@ class Keeper:
     async def end_stream(self, last: bytes) -> bytes:
         """Store the stream that ends with `last`. Returns the bytes to send: `last`, or a failure in place of the end."""
         buffer = self._buffer
-        if (
-            self._shown is None
-        ):  # else the first call was stopped while storing, and this is the second
+        # If it is set, the first call was stopped while storing, and this is the second.
+        if self._shown is None:
             self._shown = buffer.size
             if self._takes_more:
                 buffer.add_last(last)
@@ -432,9 +431,8 @@ class Keeper:
 
     async def _store_body(self, end: AnswerEnd) -> None:
         if end.id != self._draft.id:
-            self.repeats(
-                end.id
-            )  # remembers the id for the next answer; for this one the store decides
+            # Remembers the id for the next answer; for this one the store decides.
+            self.repeats(end.id)
         if await self._store(end, None):
             raise StoreConflict(cancelled_error().message)
 

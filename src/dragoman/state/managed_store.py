@@ -242,9 +242,8 @@ class ManagedStore:
         begun: dict[Key, list[Keeper]] = {}
         for each in self.running:
             if each.is_begun and each.key is not None:
-                begun.setdefault(each.key, []).append(
-                    each
-                )  # two responses share a key if the upstream repeats an id
+                # Two responses share a key if the upstream repeats an id.
+                begun.setdefault(each.key, []).append(each)
         if not begun:
             return
         with suppress(StoreError):

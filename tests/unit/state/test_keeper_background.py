@@ -215,9 +215,8 @@ def test_an_end_after_the_lease_changes_nothing() -> None:
         run = Run(lease=0.05)
         await run.queue()
         run.say("Hello.")
-        run.holder.running.discard(
-            run.keeper
-        )  # nobody renews it, as if the process had been stopped
+        # Nobody renews it, as if the process had been stopped.
+        run.holder.running.discard(run.keeper)
         await until(lambda: _has_failed(run))
         assert b"response.failed" in await run.keeper.end_stream(run.last)
         assert (await run.stored()).head.status == "failed"

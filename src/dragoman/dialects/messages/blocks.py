@@ -78,9 +78,8 @@ def check_block(block: Fields) -> None:
 
 
 _BESIDE_CONTENT = frozenset({"type", "estimated_tokens"})
-_CONTENTS = frozenset(
-    {"partial_json"}
-)  # of a call: if it is dropped, the call has lost some of its input
+# The fields of a call: if one is dropped, the call has lost some of its input.
+_CONTENTS = frozenset({"partial_json"})
 
 
 def check_delta(delta: Fields) -> None:

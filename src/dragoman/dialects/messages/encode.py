@@ -84,9 +84,8 @@ _NO_THOUGHT = (_NO_PART, "", 0)
 # Deltas that may be written with empty content, to carry other fields; and the field of their content.
 _EMPTY = {"text_delta": "text", "input_json_delta": "partial_json", "thinking_delta": "thinking"}
 _WRAPPER_CLOSING = '"}'
-_WRAPPED_KINDS = frozenset(
-    {"custom", "code_interpreter"}
-)  # calls whose first characters of input decide how it is written, see `wrapper_key`
+# Calls whose first characters of input decide how it is written, see `wrapper_key`.
+_WRAPPED_KINDS = frozenset({"custom", "code_interpreter"})
 
 
 def write_event(name: str, fields: Block) -> bytes:

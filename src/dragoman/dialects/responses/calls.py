@@ -155,9 +155,8 @@ class OutputCalls:
 
     def close_input(self, item: OpenItem, call: ItemCall, text: str) -> None:
         """Handle `function_call_arguments.done` and its like. A call inside a message, or of a finished item, has no other end."""
-        is_ordered = (
-            item.type == "message" or not item.announced
-        )  # only the order says which call it is
+        # Only the order says which call it is.
+        is_ordered = item.type == "message" or not item.announced
         is_other = is_ordered and _is_other(call.open.text(), text)
         self._complete_input(call, text)
         if is_other or (self.has_gap and len(item.calls) > 1):

@@ -76,9 +76,8 @@ class ResponsesCheck:
     choices = 1
 
     def __init__(self, context: EncodeContext) -> None:
-        self._waits = (
-            context.profile == "required_action"
-        )  # no upstream sends the end of this profile
+        # No upstream sends the end of this profile.
+        self._waits = context.profile == "required_action"
         self._id = ""
         self._items: list[tuple[str, str]] = []  # type and id of the announced items
         self._is_open = False  # the last item

@@ -25,9 +25,8 @@ class ClientHeaders(Mapping[str, str]):
     def __iter__(self) -> Iterator[str]:
         if not self._raw:
             return iter(())
-        return iter(
-            b"\n".join(self._raw).decode("latin-1").split("\n")
-        )  # no header name has a line end
+        # No header name has a line end.
+        return iter(b"\n".join(self._raw).decode("latin-1").split("\n"))
 
     def __len__(self) -> int:
         return len(self._raw)

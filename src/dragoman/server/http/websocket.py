@@ -61,9 +61,8 @@ _PING_BYTES = 2  # of a ping without payload
 _NOTHING = memoryview(b"")
 _DEFAULTS = ServerSettings()
 _logger = logging.getLogger(__name__)
-_logger.setLevel(
-    logging.WARNING
-)  # uvicorn logs each connection as INFO; our log has a line for each response
+# Uvicorn logs each connection as INFO; our log has a line for each response.
+_logger.setLevel(logging.WARNING)
 
 
 def asks_for_websocket(headers: Collection[tuple[bytes, bytes]]) -> bool:

@@ -142,9 +142,8 @@ def export_page(page: ExportedPage) -> bytes:
     exchanges = b",".join(map(to_json, page.exchanges))
     data = b'{"title":%b,"exchanges":[%b]}' % (dumps(page.title), exchanges)
     island = data.decode().replace("<", "\\u003c")
-    title = escape(
-        page.title.encode("utf-8", "replace").decode()
-    )  # a name may have half a character
+    # A name may have half a character.
+    title = escape(page.title.encode("utf-8", "replace").decode())
     sources = f"script-src {_source(script)}; style-src {_source(style)}"
     return f"""\
 <!doctype html>

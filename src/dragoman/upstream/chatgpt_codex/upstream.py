@@ -80,9 +80,8 @@ class ChatGptCodexUpstream:
         found = await self._place(login).check(self._credentials(login))
         if found.status in (401, 403):
             return structs.replace(found, detail=self._refused(login).message)
-        if (
-            found.status == 400
-        ):  # it wants to know the version of a client that it does not ask others for
+        # It wants to know the version of a client that it does not ask others for.
+        if found.status == 400:
             return CheckResult(ok=True, status=400, detail="reached; it does not list its models")
         return found
 

@@ -23,9 +23,8 @@ from dragoman.upstream.http.connection import UpstreamConnection
 # A connection idle for longer is not reused: a middlebox may have dropped it silently.
 MAX_REST_SECONDS = 60.0
 
-MAX_PIECE = (
-    256 * 1024
-)  # limit of inflated bytes per step, so that the reader's own limit stops a bomb
+# Limit of inflated bytes per step, so that the reader's own limit stops a bomb.
+MAX_PIECE = 256 * 1024
 
 _PROXY_REFUSES = 407  # no other server answers so
 # Request lines that are kept. A URL may contain the model, whose name clients choose.

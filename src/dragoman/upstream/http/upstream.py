@@ -99,9 +99,8 @@ class HttpUpstream:
         # Most upstreams need no WebSockets, and the package for them takes long to import.
         from dragoman.upstream.http.websocket_pool import SocketPool  # noqa: PLC0415
 
-        url = self._urls[
-            "responses", "generate"
-        ]  # `path` has no place for a model here: see `config.check`
+        # `path` has no place for a model here: see `config.check`.
+        url = self._urls["responses", "generate"]
         own_beta = self._rules["responses"].configured.get("openai-beta")
         return SocketPool(self.name, url, self._transport, own_beta=own_beta)
 
