@@ -27,9 +27,8 @@ def translate(
     for read in reads:
         interpreter.feed(read)
     interpreter.close()
-    notes.end = (
-        None  # as the keeper does when it has stored the answer: the end refers to the encoder
-    )
+    # As the keeper does when it has stored the answer: the end refers to the encoder.
+    notes.end = None
 
 
 @pytest.mark.parametrize(("upstream", "door"), PAIRS)

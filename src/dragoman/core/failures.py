@@ -19,9 +19,8 @@ from dragoman.errors import (
 from dragoman.model.outcome import ErrorInfo, ErrorKind
 from dragoman.model.parts import Dialect
 
-MAX_EXCERPT = (
-    500  # characters of a body without a message: enough to recognise a proxy's error page
-)
+# Characters of a body without a message: enough to recognise a proxy's error page.
+MAX_EXCERPT = 500
 
 STATUS_OF_KIND: Mapping[ErrorKind, int] = {
     "invalid_request": 400,

@@ -496,9 +496,8 @@ class OpenCall(PartBase):
         self._is_held = False  # the input may be a JSON string around an object
         self._seals: list[Seal] = []
         self._was_cumulative = False
-        self._whole: str | None = (
-            None  # the whole input, if it contradicts the deltas or came before the name
-        )
+        # The whole input, if it contradicts the deltas or came before the name.
+        self._whole: str | None = None
         self.early = ""
         self.empty = empty
         self.ended: EndedInput | None = None

@@ -183,9 +183,8 @@ class StreamRelay:
         self._latest = self._seen.latest
         self._waiting: list[_Waiting] = []
         self._waiting_bytes = 0
-        self._pending: list[
-            Event
-        ] = []  # the events that the encoder would write in place of the waiting frames
+        # The events that the encoder would write in place of the waiting frames.
+        self._pending: list[Event] = []
         self._numbers: dict[int, int] = {}  # part -> the stage's number of it, where they differ
         self._open: dict[int, int] = {}  # choice -> its open part
         self._opaque: set[int] = set()

@@ -147,9 +147,8 @@ class StreamDecoder:
         self._count: int = 0
         self._broken = False
         self._is_cut = False  # the input has ended: an incomplete frame is being read
-        self._opening = (
-            b"data: "  # of the last frame with one line of data: its bytes before the data
-        )
+        # Of the last frame with one line of data: its bytes before the data.
+        self._opening = b"data: "
         self._may_be_delta = True  # whether a frame with this opening may be a plain delta
 
     def _use(self, reader: FrameReader) -> None:

@@ -174,9 +174,8 @@ class _Script:
         self._at = 0
         self._is_redirected = False  # the current command has a redirection
         self._has_test = False  # the text has a `[[`
-        self._documents: list[
-            tuple[str, bool, bool]
-        ] = []  # here-documents whose text follows the line
+        # Here-documents whose text follows the line.
+        self._documents: list[tuple[str, bool, bool]] = []
         found.work += len(text)
         if depth >= MAX_NESTED or found.work > MAX_WORK:
             found.hide("it is nested too deeply")

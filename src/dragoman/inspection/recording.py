@@ -38,9 +38,8 @@ _BOM = b"\xef\xbb\xbf"
 _SLICE = 256 * 1024
 # Servers and curl allow far less; longer text without an end is not a header block.
 _MAX_HEADERS = 64 * 1024
-_PROBED_LINES = (
-    50  # a log may begin with a few damaged lines; with more of them its framing is not guessed
-)
+# A log may begin with a few damaged lines; with more of them its framing is not guessed.
+_PROBED_LINES = 50
 
 _HEADER_BLOCK = re.compile(rb"HTTP/[\d.]+ (\d{3})[^\n]*\n(?:[^\r\n]+\r?\n)*\r?\n")
 _LINE = re.compile(rb"[^\r\n]+")

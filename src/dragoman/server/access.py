@@ -23,9 +23,8 @@ from dragoman.store.contract import owner_of
 _CACHED_GUESTS = 256  # cached callers of a gateway without keys
 _CACHED_CALLERS = 1024  # cached headers with a key; one key may come in several spellings
 _LONGEST_CACHED = 512
-_ID_LENGTH = (
-    8  # hex digits: enough to distinguish callers in a debug log, far too few to find a key by
-)
+# Hex digits: enough to distinguish callers in a debug log, far too few to find a key by.
+_ID_LENGTH = 8
 
 
 class Caller(Struct, frozen=True, gc=False):

@@ -131,17 +131,15 @@ class Keeper:
         self._buffer = StreamBuffer()
         # No endpoint returns the stream of a message, nor of a response that only waits.
         self._takes_more = draft.door == "responses" and not draft.only_waiting
-        self._shown: int | None = (
-            None  # once the stream ends: how many bytes of the buffer precede its last bytes
-        )
+        # Once the stream ends: how many bytes of the buffer precede its last bytes.
+        self._shown: int | None = None
         self._waiters: list[asyncio.Future[None]] = []
         self._beginning: asyncio.Task[None] | None = None
         self._appending: asyncio.Task[None] | None = None
         self._appended = 0  # how many bytes of the buffer the store has
         self._appended_at = float("-inf")
-        self._has_progress = (
-            False  # whether the store has the response object of an answer in progress
-        )
+        # Whether the store has the response object of an answer in progress.
+        self._has_progress = False
         self._is_over = False
         self._is_tried = False  # whether storing the end was tried
         self.is_ending = False
@@ -440,9 +438,8 @@ class Keeper:
         """End the exchange. A response that was begun but did not end is cancelled, or deleted if nothing was sent."""
         self._managed.running.discard(self)
         self._wake()
-        self._end = self._notes.end = (
-            None  # a cycle: it refers to the encoder, and the encoder to the notes
-        )
+        # A cycle: it refers to the encoder, and the encoder to the notes.
+        self._end = self._notes.end = None
         if self._held is not None and self._held.is_held:
             self._managed.spawn(self._held.let_go())
         if not self._is_over and (self.is_begun or self._beginning is not None):

@@ -90,9 +90,8 @@ class Finder:
         self._skip_to = NO_WORDS
         self._skip_tail = ""
         self._stopped = False
-        self._stray_at: int | None = (
-            None  # where a word begins that will be dropped if a call follows it
-        )
+        # Where a word begins that will be dropped if a call follows it.
+        self._stray_at: int | None = None
         self._stray_word = ""  # the word before the block that is being read
         self._calls = 0  # complete calls before that block
         # Nothing is held, so plain text may pass without a search.

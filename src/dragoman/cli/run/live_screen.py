@@ -54,9 +54,8 @@ class LiveScreen:
         self._tail = ""  # the last line of the text, below which rows are drawn
         self._is_mid_line = False
         self._held: list[str] | None = None  # text that arrives while a person is being asked
-        self._late: list[
-            Callable[[], None]
-        ] = []  # other output, written when the person has answered
+        # Other output, written when the person has answered.
+        self._late: list[Callable[[], None]] = []
 
     @property
     def width(self) -> int:

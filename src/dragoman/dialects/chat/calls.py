@@ -145,9 +145,8 @@ class CallNumbers:
         self._names: list[CallName] = []
         self._by_index: dict[Hashable, int] = {}
         self._by_id: dict[str, int] = {}
-        self._row: list[
-            int
-        ] = []  # calls opened by the last chunk that opened calls without an index
+        # Calls opened by the last chunk that opened calls without an index.
+        self._row: list[int] = []
         self._entries = 0
         self._position = 0
         self._opened = 0  # calls without an index that this chunk has opened

@@ -52,9 +52,8 @@ class ChatCheck:
         self._model = context.model
         self._id = ""
         self._calls: dict[int, list[str]] = {}  # choice -> the ids of its calls
-        self._ahead = (
-            0  # calls and finishes that were received and whose events were not emitted yet
-        )
+        # Calls and finishes that were received and whose events were not emitted yet.
+        self._ahead = 0
         # The bytes of plain deltas before their choices, and the bytes to send in their place.
         self._head = _UNKNOWN
         self._new_head: bytes | None = None

@@ -216,9 +216,8 @@ class _BodyReader:
         mint = Minter(self._context.seed or response_id)
         ids: set[str] = set()
         parts: list[Part] = []
-        dropped: list[
-            tuple[int, Call]
-        ] = []  # calls without a name, with the number of parts before them
+        # Calls without a name, with the number of parts before them.
+        dropped: list[tuple[int, Call]] = []
         for part in content:
             if isinstance(part, Call):
                 is_last = len(parts) == len(content) - 1

@@ -475,9 +475,8 @@ class MessagesEncoder:
         self._context = context
         self._book = answer_book(LOSSES, context.losses)
         self._blocks = BlockWriter(self._book)
-        self._is_writing = (
-            False  # message_start was written, no bytes are held, the stream is not over
-        )
+        # `message_start` was written, no bytes are held, the stream is not over.
+        self._is_writing = False
         self._is_over = False
         self._is_mute = False  # the encoder failed the stream itself: later events are not written
         self._started: Started | None = None

@@ -40,9 +40,8 @@ class MessagesCheck:
         self._count = 0  # how many blocks were opened
         self._is_open = False  # whether the last block is open
         self._is_client_call = False
-        self._ahead = (
-            0  # starts, stops and finishes that were received and whose events were not emitted yet
-        )
+        # Starts, stops and finishes that were received and whose events were not emitted yet.
+        self._ahead = 0
         self._awaits_end = False  # the encoder writes a piece of the open block only at its end
 
     @property
@@ -107,9 +106,8 @@ class MessagesCheck:
         if block is None or event.index != self._count or self._is_open:
             return f"expected the start of block {self._count} after the stop of the block before"
         if block.text or block.thinking:
-            return (
-                "expected a block to begin empty"  # clients take its content only from its deltas
-            )
+            # Clients take its content only from its deltas.
+            return "expected a block to begin empty"
         if block.type in _CALL_BLOCKS and (not _is_usable_call(block) or block.input != {}):
             return "expected a call to begin with its id, its name and an empty input"
         self._count += 1

@@ -53,9 +53,8 @@ class OutputCalls:
         self._open: ItemCall | None = None
         self._complete: dict[str, None] = {}  # ids of the client's calls that are complete
         self._answered: set[str] = set()
-        self._wire_ids: dict[
-            str, str
-        ] = {}  # the ids that came, by those under which the calls were emitted
+        # The ids that came, by those under which the calls were emitted.
+        self._wire_ids: dict[str, str] = {}
         self.is_final = False  # the final output is being read, so no call can wait for more
         self.has_gap = False  # events are missing
 

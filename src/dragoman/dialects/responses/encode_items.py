@@ -455,9 +455,8 @@ class ItemStream:
         self._open: _Open | None = None
         self._message: MessageStream | None = None
         self._standing: dict[int, _CallStream] = {}  # calls that the gateway is running
-        self._settled: list[
-            tuple[_CallStream, Call]
-        ] = []  # calls that the gateway ran and that ended while another part was open
+        # Calls that the gateway ran and that ended while another part was open.
+        self._settled: list[tuple[_CallStream, Call]] = []
         self._ignored: set[int] = set()
 
     @property

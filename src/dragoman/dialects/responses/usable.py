@@ -269,9 +269,8 @@ def _is_usable(item: UsableItem, *, is_done: bool) -> bool:
         case "function_call" | "custom_tool_call":
             given = bytes(item.arguments if item.type == "function_call" else item.input)
             if is_done and item.type == "function_call" and given == b'""':
-                return (
-                    False  # clients parse it; the arguments of a closed call without any are `{}`
-                )
+                # Clients parse it; the arguments of a closed call without any are `{}`.
+                return False
             is_named = bool(item.call_id) and bool(item.name)
             is_text = given[:1] == b'"'
             return is_named and is_text and (not is_done or item.status == "completed")

@@ -174,9 +174,8 @@ class ToolSearch:
 
         If there are too many: those that were found or called last, and of one search the best.
         """
-        ranks: dict[
-            _Key, tuple[int, int]
-        ] = {}  # how long ago, and the place among those found together
+        # How long ago, and the place among those found together.
+        ranks: dict[_Key, tuple[int, int]] = {}
         for number, keys in enumerate(_named(turns, request)):
             for place, key in enumerate(keys):
                 known = key if key in self._deferred else self._names.get(flat_name(key[1], key[0]))

@@ -240,9 +240,8 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
 
     def handle_text(self, event: Frame) -> None:
         super().handle_text(event)
-        event.data = (
-            b""  # the parser keeps the frame until the next one comes, and it may have 64 MB
-        )
+        # The parser keeps the frame until the next one comes, and it may have 64 MB.
+        event.data = b""
 
     def handle_bytes(self, event: Frame) -> None:
         super().handle_bytes(event)
