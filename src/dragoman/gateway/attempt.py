@@ -180,20 +180,16 @@ async def try_targets(
             health.succeeded(target.model)
             return result
         finally:
-            if probe:
-                health.end(probe)
+            health.end(probe)
         now = time.monotonic()
         _note_failure(upstreams, target, failure, observer, is_alone=order is None)
         following = None if order is None else order.next(now)
-        otherwise: Otherwise = GiveUp()
-        if following is not None:
-            otherwise = OtherPeer() if is_beside(following, target) else Fallback()
         decision = decide(
             retry,
             failure,
             attempt=tries,
             forwarded=is_forwarded(),
-            otherwise=otherwise,
+            otherwise=_otherwise(target, following),
             jitter=random(),  # noqa: S311 - spreads retries, protects nothing
         )
         observer.failed(target, error, decision)
@@ -206,6 +202,13 @@ async def try_targets(
         else:
             target = order.take(following, now)
         tries = 1 if isinstance(decision, Fallback) else tries + 1
+
+
+def _otherwise(target: AttemptTarget, following: AttemptTarget | None) -> Otherwise:
+    """What follows if `target` is not asked again."""
+    if following is None:
+        return GiveUp()
+    return OtherPeer() if is_beside(following, target) else Fallback()
 
 
 def _note_failure(

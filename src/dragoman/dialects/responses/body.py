@@ -82,15 +82,13 @@ def read_typed(data: bytes) -> Outcome | None:
         return None
     parts: list[Part] = []
     ids: set[str] = set()
-    call_ids: set[str] = set()
-    calls = 0
+    call_ids: list[str] = []
     for item in response.output:
         ids.add(item.id)
         if isinstance(item, TypedFunctionCall):
             if not _is_regular(item):
                 return None
-            call_ids.add(item.call_id)
-            calls += 1
+            call_ids.append(item.call_id)
             parts.append(
                 Call(
                     call_id=item.call_id,
@@ -117,7 +115,7 @@ def read_typed(data: bytes) -> Outcome | None:
                 if not text.text:
                     return None
                 parts.append(Text(text=text.text, item_id=item.id))
-    is_unique = len(ids) == len(response.output) and len(call_ids) == calls
+    is_unique = len(ids) == len(response.output) and len(set(call_ids)) == len(call_ids)
     if not is_unique or not (data.isascii() or is_utf8(data)):
         return None
     usage = read_usage(fields.get("usage"))
@@ -128,7 +126,7 @@ def read_typed(data: bytes) -> Outcome | None:
         response_id=response.id or "",
         model=response.model or "",
         created=response.created_at,
-        choices=(Choice(parts=tuple(parts), finish="tool_calls" if calls else "stop"),),
+        choices=(Choice(parts=tuple(parts), finish="tool_calls" if call_ids else "stop"),),
         usage=usage,
         completed=True,
         started_extra=extra,

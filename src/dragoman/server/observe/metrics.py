@@ -94,11 +94,9 @@ class _Meters:
         def counter(name: str, meaning: str, *labels: str) -> Counter:
             return Counter(f"dragoman_{name}", meaning, labels, registry=registry)
 
-        def histogram(
-            name: str, meaning: str, buckets: Sequence[float], *labels: str
-        ) -> _Histogram:
+        def histogram(name: str, meaning: str, bounds: Sequence[float], *labels: str) -> _Histogram:
             full = f"dragoman_{name}_seconds"
-            return _Histogram(full, meaning, labels, buckets=buckets, registry=registry)
+            return _Histogram(full, meaning, labels, buckets=bounds, registry=registry)
 
         def gauge(name: str, meaning: str, mode: _GaugeMode, *labels: str) -> Gauge:
             full = f"dragoman_{name}"
