@@ -51,6 +51,24 @@ def test_m148_compressed_stream_of_an_upstream_is_read_and_sent_plainly(
         assert upstream.requests[0].headers["accept-encoding"] == "identity"
 
 
+@pytest.mark.parametrize("is_stream", [True, False], ids=["stream", "body"])
+def test_an_answer_in_an_encoding_that_cannot_be_read_names_it(is_stream: bool) -> None:
+    kind = "text/event-stream" if is_stream else "application/json"
+    reply = ScriptedReply(
+        content_type=kind, headers={"content-encoding": "br"}, chunks=[b"\x8b\x03\x80{}\x03"]
+    )
+    with (
+        ScriptedUpstream.in_thread([reply] * 3) as upstream,
+        running_gateway(one_upstream(upstream.url, "chat")) as gateway,
+        connection(gateway) as client,
+    ):
+        ask(client, {"model": "m", "stream": is_stream, "messages": [HI]})
+        response = client.getresponse()
+        message = json.loads(response.read())["error"]["message"]
+        assert response.status == 502
+        assert "expected none, gzip or deflate, got 'br'" in message
+
+
 def test_m150_stream_forbids_proxies_to_hold_or_compress_it() -> None:
     gate = threading.Event()
     whole = stream("chat", ANSWER)

@@ -117,6 +117,13 @@ def not_http(name: str, cause: str) -> UpstreamError:
     return _of_kind("protocol", f"upstream {name!r} did not answer in HTTP: {cause}")
 
 
+def not_readable(name: str, encoding: str) -> UpstreamError:
+    message = (
+        f"upstream {name!r} encoded its answer: expected none, gzip or deflate, got {encoding!r}"
+    )
+    return _of_kind("protocol", message)
+
+
 def not_websocket(name: str, cause: str) -> UpstreamError:
     return _of_kind("protocol", f"upstream {name!r} did not answer by WebSocket: {cause}")
 

@@ -109,7 +109,7 @@ def test_of_many_put_at_once_only_those_whose_id_is_taken_fail(bench: Bench) -> 
         failed = [
             each.id for each, result in zip(drafts, results, strict=True) if result is not None
         ]
-        assert failed == ["r7", "r3"]
+        assert sorted(failed) == ["r3", "r7"]  # of the two called r3, either one
         assert all(isinstance(each, StoreConflict) for each in results if each is not None)
         for number in range(90):
             (*_, link) = await store.chain(OWNER, f"r{number}")

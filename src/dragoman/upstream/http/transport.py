@@ -31,6 +31,8 @@ _PROXY_REFUSES = 407  # no other server answers so
 _MAX_STARTS = 256
 
 _READABLE = ("gzip", "x-gzip", "deflate")
+# Sent although it was not asked for. Other words mean nothing: some servers send `utf-8` with a plain answer.
+_UNREADABLE = ("br", "zstd", "compress", "x-compress")
 _AUTOMATIC = 32 + zlib.MAX_WBITS  # gzip or zlib, detected by the first bytes
 _TELLING_BYTES = 2  # enough to detect a gzip or zlib header
 _BARE = -zlib.MAX_WBITS  # deflate without a header, which some servers send as `deflate`
@@ -297,7 +299,7 @@ class Pool(Protocol):
 class HttpReply(UpstreamReply):
     """An answer on its connection, until it is closed; later events of the connection belong to another answer."""
 
-    __slots__ = ("_connection", "_inflater", "_name", "_pool", "headers", "status")
+    __slots__ = ("_connection", "_encoding", "_inflater", "_name", "_pool", "headers", "status")
 
     def __init__(self, pool: Pool, connection: UpstreamConnection, name: str) -> None:
         self.status = connection.status
@@ -306,8 +308,8 @@ class HttpReply(UpstreamReply):
         self._connection: UpstreamConnection | None = connection
         self._name = name
         self._inflater: Inflater | None = None
-        encoding = connection.headers.get("content-encoding")
-        if encoding is not None and encoding.strip().lower() in _READABLE:
+        self._encoding = connection.headers.get("content-encoding", "").strip().lower()
+        if self._encoding in _READABLE or self._encoding in _UNREADABLE:
             self._inflater = Inflater()
 
     @property
@@ -343,6 +345,8 @@ class HttpReply(UpstreamReply):
             self._pool.give_back(connection)
 
     async def _read_inflated(self, connection: UpstreamConnection, inflater: Inflater) -> bytes:
+        if self._encoding in _UNREADABLE:
+            raise errors.not_readable(self._name, self._encoding)
         try:
             while not (data := inflater.take()):
                 packed = await connection.read()
