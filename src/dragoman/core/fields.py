@@ -294,12 +294,7 @@ def refuse(where: str, expected: str, value: Raw | None) -> Never:
 def ask_text(fields: Fields, key: str, where: str = "") -> str | None:
     """The string `key` of an object at the path `where`; None if absent. The other `ask_…` functions work alike."""
     value = fields.get(key)
-    if value is None:
-        return None
-    try:
-        found = _decode_shallow(value)
-    except FAST_FAILURES:
-        found = read_shallow(value)
+    found = None if value is None else read_shallow(value)
     if found is None or isinstance(found, str):
         return found
     refuse(_path(where, key), "a string", value)
@@ -322,12 +317,7 @@ def need_text(
 
 def ask_bool(fields: Fields, key: str, where: str = "") -> bool | None:
     value = fields.get(key)
-    if value is None:
-        return None
-    try:
-        found = _decode_shallow(value)
-    except FAST_FAILURES:
-        found = read_shallow(value)
+    found = None if value is None else read_shallow(value)
     if found is None or isinstance(found, bool):
         return found
     refuse(_path(where, key), "a boolean", value)
