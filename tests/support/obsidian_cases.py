@@ -76,7 +76,7 @@ CASES: dict[str, tuple[str, Answer]] = {
 }  # fmt: skip
 """Each with the dialect of its upstream: one that knows the order of text and calls."""
 
-FLAGS: dict[str, ChatSettings] = {
+_FLAGS: dict[str, ChatSettings] = {
     "nothing": ChatSettings(),
     "PROXY_OUTPUT_MODE": ChatSettings(output_mode="obsidian_xml"),
     "PROXY_STOP_AFTER_TOOLS": ChatSettings(stop_after_tools=True),
@@ -85,15 +85,18 @@ FLAGS: dict[str, ChatSettings] = {
         stop_after_tools=True, stop_after_tools_mode="first"
     ),
     "PROXY_STOP_AFTER_TOOLS_MODE alone": ChatSettings(stop_after_tools_mode="first"),
-    "PROXY_STOP_AFTER_TOOLS_GRACE_MS": ChatSettings(
-        stop_after_tools=True, stop_after_tools_grace_ms=50
-    ),
+    "PROXY_STOP_AFTER_TOOLS_GRACE_MS": ChatSettings(stop_after_tools=True),
     "PROXY_SUPPRESS_TAIL_AFTER_TOOLS": ChatSettings(suppress_tail_after_tools=True),
     "PROXY_SUPPRESS_TAIL_AFTER_TOOLS=false": ChatSettings(suppress_tail_after_tools=False),
     "PROXY_TOOL_BLOCK_MAX": ChatSettings(tool_block_max=1),
     "PROXY_TOOL_BLOCK_DELIMITER": ChatSettings(tool_block_delimiter="\n--\n"),
     "PROXY_TOOL_BLOCK_DEDUP": ChatSettings(tool_block_dedup=True),
     "PROXY_ENABLE_PARALLEL_TOOL_CALLS": ChatSettings(enable_parallel_tool_calls=False),
+}
+
+# A machine that stands still for longer than the usual 300 ms would cut the answer between two calls.
+FLAGS = {
+    name: structs.replace(flag, stop_after_tools_grace_ms=60_000) for name, flag in _FLAGS.items()
 }
 
 
