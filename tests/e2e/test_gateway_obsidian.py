@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from dragoman.testing import Pause, ScriptedReply
 from obsidian_cases import (
     BLOCKS,
     CASES,
@@ -20,6 +21,7 @@ from obsidian_cases import (
 )
 from plain_http import ask
 from stage import Scene, Stage, running_stage
+from vendor_wire import stream
 
 MODES = ("obsidian-xml", "openai-json")
 WAYS = ("stream", "body", "gathered")
@@ -151,3 +153,19 @@ def test_every_setting_works_in_every_body(
     assert answer.headers["x-codex-stop-after-tools-mode"] == FLAGS[flag].stop_after_tools_mode
     truncated = expected.truncated[way == "body"]
     assert answer.headers["x-codex-tool-call-truncated"] == str(truncated).lower()
+
+
+def test_a_pause_of_the_upstream_after_a_written_call_cuts_nothing(house: House) -> None:
+    flag = "PROXY_STOP_AFTER_TOOLS"
+    stage = house.stage(flag)
+    dialect, answer = CASES["written"]
+    frames = [frame + b"\n\n" for frame in stream(dialect, answer).split(b"\n\n") if frame]
+    for split in range(1, len(frames)):
+        # Nothing shows that the gateway waits for the rest; if the pause is too short, the test proves less.
+        halves = (b"".join(frames[:split]), Pause(0.03), b"".join(frames[split:]))
+        reply = ScriptedReply(content_type="text/event-stream", chunks=halves)
+        scene = stage.scene(dialect, reply, route="gathered-chat")
+        gathered = asked(stage, scene, "gathered", "openai-json")
+        calls = gathered.json()["choices"][0]["message"]["tool_calls"]
+        names = [call["function"]["name"] for call in calls]
+        assert names == list(expected_answer(flag, "written").calls), frames[split - 1]

@@ -54,7 +54,7 @@ class EndingStage(Protocol):
 class PatientReply(UpstreamReply):
     """A reply that ends when the grace period is over. grace: seconds to wait after the last call."""
 
-    __slots__ = ("_deadline", "_grace", "_obsidian", "_reply", "_sent", "headers", "status")
+    __slots__ = ("_begun", "_deadline", "_grace", "_obsidian", "_reply", "headers", "status")
 
     def __init__(self, reply: UpstreamReply, obsidian: ObsidianAnswer, grace: float) -> None:
         self.status = reply.status
@@ -62,7 +62,7 @@ class PatientReply(UpstreamReply):
         self._reply = reply
         self._obsidian = obsidian
         self._grace = grace
-        self._sent = 0
+        self._begun = 0
         self._deadline = 0.0
 
     async def read(self) -> bytes:
@@ -71,8 +71,8 @@ class PatientReply(UpstreamReply):
             return b""
         if not obsidian.awaits_calls:
             return await self._reply.read()
-        if obsidian.sent_calls != self._sent:
-            self._sent = obsidian.sent_calls
+        if obsidian.calls_begun != self._begun:
+            self._begun = obsidian.calls_begun
             self._deadline = asyncio.get_running_loop().time() + self._grace
         try:
             async with asyncio.timeout_at(self._deadline):

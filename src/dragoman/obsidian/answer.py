@@ -268,9 +268,10 @@ class ObsidianAnswer:
         )
 
     @property
-    def sent_calls(self) -> int:
-        """How many calls were begun for the client."""
-        return sum(choice.sent for choice in self._choices.values())
+    def calls_begun(self) -> int:
+        """A number that grows with each call, whether it was begun for the client or is held."""
+        held = 0 if self._text_calls is None else self._text_calls.calls_held
+        return held + sum(choice.sent for choice in self._choices.values())
 
     def report(self) -> ObsidianReport:
         """The result so far."""

@@ -158,6 +158,11 @@ class PendingCalls(Struct, eq=False):
     def has_calls(self) -> bool:
         return bool(self._events)
 
+    @property
+    def count(self) -> int:
+        """How many calls were held, and perhaps released since."""
+        return len(self._ids)
+
     def number(self, part: int) -> int | None:
         """Return the number under which a part was emitted."""
         return self._numbers.get(part)
@@ -340,6 +345,11 @@ class TextCallStage(Struct, eq=False):
     def has_held_calls(self) -> bool:
         """Whether complete calls from the text wait for the end of their choice."""
         return self.pending is not None and self.pending.has_calls
+
+    @property
+    def calls_held(self) -> int:
+        """How many calls from the text have waited, or wait, for the end of their choice."""
+        return 0 if self.pending is None else self.pending.count
 
     @property
     def is_holding(self) -> bool:

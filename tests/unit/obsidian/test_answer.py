@@ -129,7 +129,7 @@ def test_a_block_that_is_being_written_is_waited_for() -> None:
     events = answer(f"{WRITTEN_ONE}\n<use_tool>\n<na", random=Random(1))
     run(obsidian, events[:-4])
     assert not obsidian.awaits_calls
-    assert obsidian.sent_calls == 1
+    assert obsidian.calls_begun == 1
 
 
 def test_waiting_ends_with_the_calls() -> None:
