@@ -85,7 +85,9 @@ _FLAGS: dict[str, ChatSettings] = {
         stop_after_tools=True, stop_after_tools_mode="first"
     ),
     "PROXY_STOP_AFTER_TOOLS_MODE alone": ChatSettings(stop_after_tools_mode="first"),
-    "PROXY_STOP_AFTER_TOOLS_GRACE_MS": ChatSettings(stop_after_tools=True),
+    "PROXY_STOP_AFTER_TOOLS_GRACE_MS": ChatSettings(
+        stop_after_tools=True, stop_after_tools_grace_ms=90_000
+    ),
     "PROXY_SUPPRESS_TAIL_AFTER_TOOLS": ChatSettings(suppress_tail_after_tools=True),
     "PROXY_SUPPRESS_TAIL_AFTER_TOOLS=false": ChatSettings(suppress_tail_after_tools=False),
     "PROXY_TOOL_BLOCK_MAX": ChatSettings(tool_block_max=1),
@@ -95,8 +97,12 @@ _FLAGS: dict[str, ChatSettings] = {
 }
 
 # A machine that stands still for longer than the usual 300 ms would cut the answer between two calls.
+_GRACE_MS = 60_000
 FLAGS = {
-    name: structs.replace(flag, stop_after_tools_grace_ms=60_000) for name, flag in _FLAGS.items()
+    name: structs.replace(
+        flag, stop_after_tools_grace_ms=max(flag.stop_after_tools_grace_ms, _GRACE_MS)
+    )
+    for name, flag in _FLAGS.items()
 }
 
 
