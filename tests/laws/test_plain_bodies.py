@@ -15,11 +15,11 @@ from corpus_cases import DIALECTS, stream_cases
 from dragoman.core.aliases import NameMap
 from dragoman.core.fold import fold
 from dragoman.core.losses import answer_book
-from dragoman.core.restore import Restorer, restore_whole
-from dragoman.core.usage import Tally, tally_of, tally_whole
+from dragoman.core.restore import Restorer
+from dragoman.core.usage import Tally, tally_of
 from dragoman.dialects.codec import DecodeContext, EncodeContext
 from dragoman.dialects.registry import codec
-from dragoman.dialects.translate import translate_body
+from dragoman.dialects.translate import read_whole, translate_body
 from dragoman.model.request import Request, Tool
 from plain_variants import PLAIN, never, slowly, variants
 from vendor_answers import BODIES
@@ -59,9 +59,13 @@ def check_body(dialect: str, body: bytes, context: DecodeContext) -> bool:
         # What was read by its type is relayed without another look.
         assert dialect != "chat" or codec(dialect).is_usable_body(body, EncodeContext(), False)
         assert (plain, ()) == (outcome, step.problems)
-        assert counted(tally_whole(plain)) == counted(tally_of(step.events))
-        restored = chain.from_iterable(map(Restorer(NAMES).feed, step.events))
-        assert restore_whole(plain, NAMES) == fold(restored)
+        whole = read_whole(plain, None)
+        assert whole is not None
+        assert counted(whole[1]) == counted(tally_of(step.events))
+        restored = list(chain.from_iterable(map(Restorer(NAMES).feed, step.events)))
+        whole = read_whole(plain, NAMES)
+        assert whole is not None
+        assert (whole[0], counted(whole[1])) == (fold(restored), counted(tally_of(restored)))
     for target in DIALECTS:
         for encode in ENCODES:
 

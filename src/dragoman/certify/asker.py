@@ -23,11 +23,10 @@ from dragoman.gateway.answer import AnswerWriter, Pending
 from dragoman.gateway.attempt import (
     AttemptFailed,
     AttemptObserver,
-    Sender,
     send,
     upstream_request,
 )
-from dragoman.gateway.plan import ClientRequest, ClientSide, plan_answer, plan_request
+from dragoman.gateway.plan import ClientRequest, plan_answer, plan_request
 from dragoman.gateway.reply import is_stream
 from dragoman.gateway.route import Upstreams
 from dragoman.model.events import Event
@@ -193,15 +192,16 @@ class Asker:
         stream = target.asks_for_stream(is_wanted=request.stream is True)
         planned = plan_request(ClientRequest(body, request), target, stream=stream)
         seed = f"certify_{self.asked}"
-        plan = plan_answer(request, planned, target, ClientSide(seed=seed, clock=time.time))
+        plan = plan_answer(request, planned, target, seed=seed, clock=time.time)
         seen = ProbeAnswer(
             fields=frozenset(as_object(planned.encoded.body)),
             repairs=planned.encoded.repairs,
             losses=planned.losses,
             tools=planned.tools,
         )
-        sender = Sender(headers=probe.headers, request_id=seed)
-        sent = upstream_request(planned, target, sender, stream=stream)
+        sent = upstream_request(
+            planned, target, stream=stream, headers=probe.headers, request_id=seed
+        )
         received = _ReceivedAnswer()
         writer = AnswerWriter(plan, received, _ignore, upstream.secrets)
         try:
@@ -221,7 +221,7 @@ class Asker:
             outcome=fold(
                 _events(probe.dialect, ours, received.data, is_streamed=received.is_stream)
             ),
-            problems=writer.all_problems(),
+            problems=writer.report()[1],
             text_calls=0 if plan.written is None else plan.written.calls,
             text=text_of(fold(theirs)),
         )

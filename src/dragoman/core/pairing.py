@@ -96,9 +96,9 @@ def is_paired(turns: Sequence[Turn]) -> bool:
                     return False
                 answered += 1
             continue
-        if answered == len(calls):
+        if calls and answered == len(calls):
             calls, answered = [], 0
-        elif answered or turn.role != "assistant":
+        elif calls and (answered or turn.role != "assistant"):
             return False
         for part in turn.parts:
             if type(part) is Text:
@@ -406,19 +406,25 @@ def _is_equal(one: Result, other: Result) -> bool:
     return one.content == other.content and one.is_error == other.is_error
 
 
+_RUNS = frozenset({"assistant", "tool"})
+"""The roles of which several turns in a row are one."""
+
+
 def merge_turns(turns: Sequence[Turn]) -> tuple[tuple[Turn, ...], tuple[Repair, ...]]:
     """Merge each run of assistant turns and of tool turns into one turn, and move an assistant's calls to its end.
 
     Dialects of messages require the results directly after the calls, so text that follows a call moves before it
     (rule `text_before_calls`). Merging itself is not a repair.
     """
+    if _is_merged(turns):
+        return tuple(turns), ()
     merged: list[Turn] = []
     repairs: list[Repair] = []
     start = 0
     while start < len(turns):
         role = turns[start].role
         end = start + 1
-        if role in {"assistant", "tool"}:
+        if role in _RUNS:
             while end < len(turns) and turns[end].role == role:
                 end += 1
         turn = turns[start] if end == start + 1 else _join(turns[start:end])
@@ -430,6 +436,17 @@ def merge_turns(turns: Sequence[Turn]) -> tuple[tuple[Turn, ...], tuple[Repair, 
         merged.append(turn)
         start = end
     return tuple(merged), tuple(repairs)
+
+
+def _is_merged(turns: Sequence[Turn]) -> bool:
+    """Whether no turns follow one another that belong together, and no assistant's turn has parts whose order matters."""
+    before = ""
+    for turn in turns:
+        role = turn.role
+        if role in _RUNS and (role == before or (role == "assistant" and len(turn.parts) > 1)):
+            return False
+        before = role
+    return True
 
 
 def as_reminder(text: str) -> str:

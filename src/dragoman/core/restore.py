@@ -13,8 +13,7 @@ from dragoman.core.aliases import NameMap
 from dragoman.core.fold import settle_finish
 from dragoman.core.freeform import Unwrapper
 from dragoman.model.events import Event, Finished, InputDelta, PartEnded, PartStarted
-from dragoman.model.outcome import Choice, Outcome
-from dragoman.model.parts import CLIENT_KINDS, Call, Part
+from dragoman.model.parts import CLIENT_KINDS, Call
 from dragoman.model.request import ToolRef
 
 # Kinds that the client runs itself. Providers run the others, and their wires state the kind.
@@ -116,33 +115,15 @@ class Restorer:
         return structs.replace(event, reason=reason)
 
 
-def restore_whole(outcome: Outcome, names: NameMap) -> Outcome | None:
-    """Restore a whole answer; None if one of its calls must be unwrapped. Returns the same object if no name changes."""
-    choices: dict[int, Choice] = {}  # those that change, by their places
-    for place, choice in enumerate(outcome.choices):
-        parts: list[Part] | None = None
-        for number, part in enumerate(choice.parts):
-            if not isinstance(part, Call) or part.executor != "client":
-                continue
-            if part.name in names.plain and part.namespace is None:
-                continue  # nearly always
-            ref = names.find(part.name, part.namespace)
-            if ref is None:
-                continue
-            if ref.kind == "custom" and part.kind == "function":
-                return None
-            call = _restored(part, ref)
-            if call is not part:
-                parts = parts or list(choice.parts)
-                parts[number] = call
-        if parts is not None:
-            choices[place] = structs.replace(choice, parts=tuple(parts))
-    if not choices:
-        return outcome
-    return structs.replace(
-        outcome,
-        choices=tuple([choices.get(place, each) for place, each in enumerate(outcome.choices)]),
-    )
+def restore_call(call: Call, names: NameMap) -> Call | None:
+    """Restore a whole call; None if its input must be unwrapped. Returns the same object if nothing changes."""
+    if call.executor != "client" or (call.name in names.plain and call.namespace is None):
+        return call  # nearly always
+    ref = names.find(call.name, call.namespace)
+    if ref is None:
+        return call
+    is_wrapped = ref.kind == "custom" and call.kind == "function"
+    return None if is_wrapped else _restored(call, ref)
 
 
 def _restored(call: Call, ref: ToolRef) -> Call:

@@ -15,7 +15,7 @@ from dragoman.model.events import (
     Started,
     UsageReported,
 )
-from dragoman.model.outcome import ErrorInfo, FinishReason, Limits, Outcome, Usage
+from dragoman.model.outcome import ErrorInfo, FinishReason, Limits, Usage
 from dragoman.model.parts import Call, Extra
 
 NOTED: frozenset[type[Event]] = frozenset(
@@ -111,19 +111,6 @@ def tally_of(events: Iterable[Event], *, hashes: bool = False) -> Tally:
     for event in events:
         if type(event) in NOTED:
             tally.note(event)
-    return tally
-
-
-def tally_whole(outcome: Outcome, *, hashes: bool = False) -> Tally:
-    """The tally of an answer that has completed."""
-    tally = Tally(True, outcome.response_id, outcome.model, outcome.usage, outcome.limits)  # noqa: FBT003
-    if hashes:
-        tally.hashes = []
-    for choice in outcome.choices:
-        tally.finish = choice.finish
-        for part in choice.parts:
-            if isinstance(part, Call):
-                tally.note_call(part)
     return tally
 
 

@@ -3,16 +3,14 @@
     StreamInterpreter   stream to stream
     BodyCollector       stream to body: for clients that did not ask for a stream and upstreams that only stream
     stream_body         body to stream: for upstreams that ignored the request for a stream
-    interpret_body      body to body
 
-All four decode to the same events. A stream is always written in whole frames. No I/O.
+`translate` reads and writes bodies. All decode to the same events. A stream is always written in whole frames. No I/O.
 """
 
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Protocol
 
-from dragoman.core.aliases import NameMap
 from dragoman.core.losses import answer_book
 from dragoman.core.restore import Restorer
 from dragoman.core.serialize import PASSING
@@ -26,9 +24,7 @@ from dragoman.dialects.translate import (
     TranslatedBody,
     make_decoder,
     make_encoder,
-    read_answer,
     read_body,
-    write_answer,
 )
 from dragoman.model.events import Event, Noticed
 from dragoman.model.outcome import ErrorInfo, Loss, Problem
@@ -264,19 +260,3 @@ def stream_body(
     stream = encoder.encode_all(events) + encoder.close()
     tally = tally_of(events, hashes=decode.hashes_inputs)
     return TranslatedBody(stream, step.problems, tally.error, encoder.losses), tally
-
-
-def interpret_body(  # noqa: PLR0913 -- a body, its two dialects, and the context of both
-    data: bytes,
-    source: str,
-    target: str,
-    *,
-    decode: DecodeContext,
-    encode: EncodeContext,
-    names: NameMap | None = None,
-    stage: Change | None = None,
-    scan: Stage | None = None,
-) -> tuple[TranslatedBody, Tally]:
-    """Write a body of one dialect in another."""
-    answer = read_answer(data, source, decode, names, stage, scan)
-    return write_answer(answer, target, encode), answer.tally

@@ -17,9 +17,9 @@ from dragoman.core.aliases import NameMap
 from dragoman.core.fields import expect_instance
 from dragoman.core.fold import fold, unfold
 from dragoman.core.losses import answer_book
-from dragoman.core.restore import Restorer, restore_whole
+from dragoman.core.restore import Restorer, restore_call
 from dragoman.core.serialize import PASSING, Serializer
-from dragoman.core.usage import Tally, tally_of, tally_whole
+from dragoman.core.usage import Tally, tally_of
 from dragoman.dialects.codec import (
     DecodeContext,
     EncodeContext,
@@ -35,7 +35,7 @@ from dragoman.dialects.stream_decoder import OTHER_DIALECT, FrameReader, Step, S
 from dragoman.errors import ConfigError
 from dragoman.model.events import Event, InputDelta, Started, TextDelta
 from dragoman.model.outcome import ErrorInfo, Loss, LossAction, Outcome, Problem
-from dragoman.model.parts import Dialect, Reasoning, Text
+from dragoman.model.parts import Call, Dialect, Part, Reasoning, Text
 from dragoman.sse import Frame
 
 __all__ = (
@@ -340,13 +340,10 @@ def read_answer(
     """
     dialect = codec(source)
     outcome = dialect.read_typed(data)
-    is_read = stage is not None or (
-        scan is not None and outcome is not None and _reads(scan, outcome)
-    )
-    if outcome is not None and not is_read:
-        restored = outcome if names is None else restore_whole(outcome, names)
-        if restored is not None:
-            tally = tally_whole(restored, hashes=decode.hashes_inputs)
+    if outcome is not None and stage is None:
+        whole = read_whole(outcome, names, scan, hashes=decode.hashes_inputs)
+        if whole is not None:
+            restored, tally = whole
             return Answer(restored, (), tally, restored is not outcome, is_typed=True)
     step = Step(data, unfold(outcome)) if outcome is not None else read_body(data, source, decode)
     staged = step.events
@@ -363,16 +360,40 @@ def read_answer(
     return Answer(fold(events), step.problems, tally, is_changed, is_typed)
 
 
-def _reads(scan: Stage, outcome: Outcome) -> bool:
-    """Whether a whole answer contains anything that the stage must read."""
-    for choice in outcome.choices:
-        for part in choice.parts:
-            if isinstance(part, Text):
-                if scan.begins_in(part.text) is not None:
-                    return True
-            elif isinstance(part, Reasoning) and scan.is_thinking:
-                return True
-    return False
+def read_whole(
+    outcome: Outcome, names: NameMap | None, scan: Stage | None = None, *, hashes: bool = False
+) -> tuple[Outcome, Tally] | None:
+    """A whole answer in the client's names, and its tally; None if it must be read event by event.
+
+    That is so if `scan` must read one of its texts, or if the input of a call must be unwrapped. The outcome is the same
+    object if no name changes.
+    """
+    tally = Tally(True, outcome.response_id, outcome.model, outcome.usage, outcome.limits)  # noqa: FBT003
+    if hashes:
+        tally.hashes = []
+    begins_in = None if scan is None else scan.begins_in
+    changed: dict[int, list[Part]] = {}  # the parts of choices that change, by their places
+    for place, choice in enumerate(outcome.choices):
+        tally.finish = choice.finish
+        for number, part in enumerate(choice.parts):
+            if type(part) is Text:
+                if begins_in is not None and begins_in(part.text) is not None:
+                    return None
+            elif type(part) is Call:
+                call = part if names is None else restore_call(part, names)
+                if call is None:
+                    return None
+                if call is not part:
+                    changed.setdefault(place, list(choice.parts))[number] = call
+                tally.note_call(call)
+            elif type(part) is Reasoning and scan is not None and scan.is_thinking:
+                return None
+    if changed:
+        choices = list(outcome.choices)
+        for place, parts in changed.items():
+            choices[place] = replace(choices[place], parts=tuple(parts))
+        outcome = replace(outcome, choices=tuple(choices))
+    return outcome, tally
 
 
 def write_answer(

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from itertools import chain
 from typing import Protocol
 
-from msgspec import Struct, field, structs
+from msgspec import Struct, structs
 
 from dragoman.core.failures import error_info
 from dragoman.core.secrets import Secrets
@@ -19,13 +19,19 @@ from dragoman.dialects.interpret import (
     BodyCollector,
     Interpreter,
     StreamInterpreter,
-    interpret_body,
     stream_body,
 )
 from dragoman.dialects.relay import StreamRelay, relay_body
 from dragoman.dialects.responses import early_response_id
 from dragoman.dialects.staging import Scanning
-from dragoman.dialects.translate import TranslatedBody, make_decoder, make_encoder, read_body
+from dragoman.dialects.translate import (
+    TranslatedBody,
+    make_decoder,
+    make_encoder,
+    read_answer,
+    read_body,
+    write_answer,
+)
 from dragoman.errors import FrameTooLarge, GatewayError
 from dragoman.gateway.early_end import (
     EndingCollector,
@@ -158,7 +164,7 @@ class AnswerWriter(Struct, eq=False):
     _client: ClientWriter
     _on_body: Callable[[TranslatedBody], None]
     _secrets: Secrets
-    tally: Tally = field(default_factory=Tally)  # replaced by that of the interpreter or the body
+    tally: Tally | None = None  # of what was read so far; None: nothing
     problems: tuple[Problem, ...] = ()
     losses: tuple[Loss, ...] = ()
     # After the last event of a stream, the end of the HTTP body may still have to be read.
@@ -179,16 +185,11 @@ class AnswerWriter(Struct, eq=False):
 
     def report(self) -> AnswerReport:
         """What the record needs besides the tally and the losses."""
-        keeper = self._plan.keeper
-        unstored = None if keeper is None else keeper.problem
-        return unstored, self.all_problems(), self._plan.obsidian
-
-    def all_problems(self) -> tuple[Problem, ...]:
-        """The problems of the answer, and those of calls that the model wrote as text (why a block stayed text)."""
-        written = self._plan.written
-        if written is None or not written.problems:
-            return self.problems
-        return self._plan.with_written(self.problems)
+        plan, problems = self._plan, self.problems
+        unstored = None if plan.keeper is None else plan.keeper.problem
+        if plan.written is not None and plan.written.problems:
+            problems = plan.with_written(problems)
+        return unstored, problems, plan.obsidian
 
     async def write(self, reply: UpstreamReply) -> ErrorInfo | None:
         """Write the whole answer. Returns an error that comes before anything was forwarded."""
@@ -343,7 +344,8 @@ class AnswerWriter(Struct, eq=False):
     async def _store_end(self) -> bytes:
         """Store the answer before its end is written. Returns the bytes of the end: a failure if storing failed."""
         output, keeper, notes = self._last, self._plan.keeper, self._plan.encode.notes
-        if self.tally.error is not None:  # the upstream wrote the text of the error
+        # The upstream wrote the text of an error.
+        if self.tally is not None and self.tally.error is not None:
             output = self._last = self._secrets.hide_bytes(output)
             if notes is not None:
                 notes.hide(self._secrets.hide_bytes)
@@ -448,25 +450,19 @@ class AnswerWriter(Struct, eq=False):
         if ending is not None:
             ending.expect_complete()
             scan = None
-        answer, self.tally = interpret_body(
-            data,
-            plan.dialect,
-            plan.client_dialect,
-            decode=plan.decode,
-            encode=plan.encode,
-            names=plan.names,
-            stage=None if scan is not None else plan.stage,
-            scan=scan,
-        )
+        stage = None if scan is not None else plan.stage
+        read = read_answer(data, plan.dialect, plan.decode, plan.names, stage, scan)
+        self.tally = read.tally
+        answer = write_answer(read, plan.client_dialect, plan.encode)
         return answer if ending is None else completed(answer, ending)
 
     def _without_secrets(self, answer: TranslatedBody) -> TranslatedBody:
         """The answer without the upstream's secrets, if the answer is an error or ends with one."""
-        error = self.tally.error
-        if error is None and answer.error is None:
+        tally = self.tally
+        if tally is not None and tally.error is not None:
+            tally.error = self._secrets.hide_error(tally.error)
+        elif answer.error is None:
             return answer
-        if error is not None:
-            self.tally.error = self._secrets.hide_error(error)
         return structs.replace(
             answer,
             body=self._secrets.hide_bytes(answer.body),

@@ -26,7 +26,6 @@ from dragoman.gateway.answer import AnswerReader
 from dragoman.gateway.peers import PeerOrder, conversation_key, is_beside
 from dragoman.gateway.plan import (
     ClientRequest,
-    ClientSide,
     PlannedRequest,
     plan_answer,
     plan_request,
@@ -76,9 +75,6 @@ MAX_ERROR_BYTES = 1024 * 1024
 _NOT_THERE = (404, 405)
 
 
-_NO_HEADERS: Mapping[str, str] = {}
-
-
 class AttemptFailed(Exception):
     """One upstream gave no answer, and nothing was forwarded. `error` is for the client, `failure` for the retry policy."""
 
@@ -89,9 +85,12 @@ class AttemptFailed(Exception):
 
 
 class AttemptObserver:
-    """Receives the events of the attempts, for a log and for counters. This base class ignores all of them."""
+    """Receives the events of the attempts, for a log and for counters. This base class ignores all of them.
 
-    __slots__ = ()
+    trace_headers: those with which the upstream continues the trace of this attempt; None if it must not know of it.
+    """
+
+    trace_headers: Mapping[str, str] | None = None
 
     def started(self, target: AttemptTarget) -> None:
         """An attempt begins."""
@@ -101,10 +100,6 @@ class AttemptObserver:
 
     def failed(self, target: AttemptTarget, error: ErrorInfo, decision: Decision) -> None:
         """The attempt failed; `decision` is what happens next."""
-
-    def trace_headers(self) -> Mapping[str, str]:
-        """The headers with which the upstream continues the trace of this attempt; none if it must not know of it."""
-        return _NO_HEADERS
 
     def replied(self, target: AttemptTarget, reply: UpstreamReply) -> UpstreamReply:
         """The upstream replied, perhaps with an error. Returns the reply to read: this one, or one that wraps it."""
@@ -127,7 +122,13 @@ class Sender(Struct, frozen=True):
 
 
 def upstream_request(
-    request: PlannedRequest, target: AttemptTarget, sender: Sender, *, stream: bool
+    request: PlannedRequest,
+    target: AttemptTarget,
+    *,
+    stream: bool,
+    headers: Mapping[str, str],
+    client_key: str | None = None,
+    request_id: str = "",
 ) -> UpstreamRequest:
     """The planned request in the form that `Upstream.send` takes."""
     return UpstreamRequest(
@@ -135,9 +136,9 @@ def upstream_request(
         body=request.encoded.body,
         stream=stream,
         model=target.model,
-        headers=sender.headers,
-        client_key=sender.client_key,
-        request_id=sender.request_id,
+        headers=headers,
+        client_key=client_key,
+        request_id=request_id,
         betas=request.encoded.betas,
     )
 
@@ -171,7 +172,7 @@ async def try_targets(
     while True:
         observer.started(target)
         health = upstreams.health[target.peer]
-        probe = health.begin(time.monotonic())
+        probe = health.begin(time.monotonic()) if health.is_out else 0
         try:
             result = await attempt(target)
         except AttemptFailed as failed:
@@ -180,7 +181,8 @@ async def try_targets(
             health.succeeded(target.model)
             return result
         finally:
-            health.end(probe)
+            if probe:
+                health.end(probe)
         now = time.monotonic()
         _note_failure(upstreams, target, failure, observer, is_alone=order is None)
         following = None if order is None else order.next(now)
@@ -248,15 +250,15 @@ async def send(
         AttemptFailed: the upstream could not be reached, or replied with an error.
     """
     upstream = upstreams.by_name[target.peer]
-    trace = observer.trace_headers()
-    if trace:
-        request = structs.replace(request, trace=trace)
+    if observer.trace_headers:
+        request = structs.replace(request, trace=observer.trace_headers)
     try:
         reply = await upstream.send(request)
     except GatewayError as error:
         raise AttemptFailed(no_reply(error, upstream.secrets, request.request_id)) from error
     try:
-        if upstreams.health[target.peer].replied(reply.status):
+        health = upstreams.health[target.peer]
+        if health.is_out and health.replied(reply.status):
             logger.info("upstream %r answers again", target.peer)
             observer.cooled(target, is_out=False)
         reply = observer.replied(target, reply)
@@ -390,12 +392,19 @@ class UpstreamModel:
         self._observer.sent(target, planned)
         logger.debug("asking %s for %s in %s", target.peer, target.model, target.dialect)
         sender = self._sender
-        sent = upstream_request(planned, target, sender, stream=stream)
+        sent = upstream_request(
+            planned,
+            target,
+            stream=stream,
+            headers=sender.headers,
+            client_key=sender.client_key,
+            request_id=sender.request_id,
+        )
         # Ids are minted from the seed, and must differ within one conversation.
         seed = f"{sender.request_id or f'run_{getrandbits(64):016x}'}.{self._requests}"
         if self._is_hosted is not None:
             planned = without_hosted_text(planned, request, target, self._is_hosted)
-        plan = plan_answer(request, planned, target, ClientSide(seed=seed, clock=time.time))
+        plan = plan_answer(request, planned, target, seed=seed, clock=time.time)
         reader = AnswerReader(plan)
         reply = await send(self._upstreams, target, sent, self._observer)
         answer = EventStream(reply, reader, target, upstream.secrets)

@@ -90,38 +90,36 @@ class HealthReport(Struct, frozen=True):
 
 
 class PeerHealth:
-    """The health of one peer, from the results of its attempts."""
+    """The health of one peer, from the results of its attempts.
 
-    __slots__ = ("_failed_at", "_failures", "_is_out", "_level", "_models", "_probe", "_reason", "_until")  # fmt: skip
+    is_out: whether the peer has cooled down and has not answered since.
+    """
+
+    __slots__ = ("_failed_at", "_failures", "_level", "_models", "_probe", "_reason", "_until", "is_out")  # fmt: skip
 
     def __init__(self) -> None:
         self._failures = 0
         self._failed_at = 0.0
         self._level = 0  # how often in a row it has cooled down
-        self._is_out = False  # since the beginning of a cooldown, until an answer comes
+        self.is_out = False
         self._until = 0.0
         self._probe = 0  # the number of the probe that runs; negative: none, and the last number
         self._models: dict[str, float] = {}
         self._reason = ""
 
-    @property
-    def is_out(self) -> bool:
-        """Whether the peer has cooled down and has not answered since."""
-        return self._is_out
-
     def is_ready(self, model: str, now: float) -> bool:
         """Whether an attempt may begin that needs not be the last resort."""
         if self._models and self._models.get(model, 0.0) > now:
             return False
-        return not self._is_out or (self._until <= now and self._probe <= 0)
+        return not self.is_out or (self._until <= now and self._probe <= 0)
 
     def due(self, model: str) -> float:
         """When the peer may be asked for this model again."""
-        return max(self._until if self._is_out else 0.0, self._models.get(model, 0.0))
+        return max(self._until if self.is_out else 0.0, self._models.get(model, 0.0))
 
     def begin(self, now: float) -> int:
         """An attempt begins. Returns the number of the probe that it is, for `end`; 0 if it is none."""
-        if not self._is_out or self._until > now or self._probe > 0:
+        if not self.is_out or self._until > now or self._probe > 0:
             return 0
         self._probe = 1 - self._probe
         return self._probe
@@ -133,9 +131,9 @@ class PeerHealth:
 
     def replied(self, status: int) -> bool:
         """The peer replied. Returns whether it was out until now, and is not any more. The failures count until `succeeded`."""
-        if not self._is_out or _is_harmful_status(status) or status in _ACCOUNT_STATUSES:
+        if not self.is_out or _is_harmful_status(status) or status in _ACCOUNT_STATUSES:
             return False
-        self._is_out = False
+        self.is_out = False
         return True
 
     def succeeded(self, model: str) -> None:
@@ -167,11 +165,11 @@ class PeerHealth:
                 return None
             if failure.status == 503:
                 return self._cool(now, wait, failure)
-        if now - self._failed_at > FAILURE_WINDOW and not self._is_out:
+        if now - self._failed_at > FAILURE_WINDOW and not self.is_out:
             self._failures = self._level = 0
         self._failed_at = now
         self._failures += 1
-        if self._failures < settings.failures or (self._is_out and self._until > now):
+        if self._failures < settings.failures or (self.is_out and self._until > now):
             return None
         self._level = min(self._level + 1, _MAX_LEVEL)
         length = min(settings.cooldown * 2.0 ** (self._level - 1), settings.max_cooldown)
@@ -179,7 +177,7 @@ class PeerHealth:
 
     def report(self, now: float) -> HealthReport:
         models = sum(until > now for until in self._models.values())
-        if not self._is_out:
+        if not self.is_out:
             return HealthReport(PeerState.UP, models=models)
         if self._until > now:
             state = PeerState.COOLING
@@ -189,8 +187,8 @@ class PeerHealth:
         return HealthReport(state, left, self._reason, models)
 
     def _cool(self, now: float, seconds: float, failure: Failure) -> float | None:
-        was_cooling = self._is_out and self._until > now
-        self._is_out = True
+        was_cooling = self.is_out and self._until > now
+        self.is_out = True
         self._until = max(self._until, now + seconds)
         what = failure.kind if failure.status is None else f"status {failure.status}"
         count = f"{self._failures} failures, the last: " if self._failures > 1 else ""

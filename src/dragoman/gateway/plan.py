@@ -81,20 +81,6 @@ class PlannedRequest(Struct, frozen=True):
     structured: frozenset[str] = frozenset()
 
 
-class ClientSide(Struct, frozen=True, kw_only=True):
-    """What the encoder of an answer needs to know of the client and of the request that the answer is for.
-
-    seed: for minted ids. settings: the request that the answer repeats (`settings_of_client`); None if it repeats none.
-    hashes_inputs: see `DecodeContext`.
-    """
-
-    seed: str
-    clock: Callable[[], float]
-    profile: Profile = "default"
-    settings: Request | None = None
-    hashes_inputs: bool = False
-
-
 class AnswerPlan(Struct, frozen=True, kw_only=True):
     """How an answer is read, and encoded for the client.
 
@@ -257,19 +243,30 @@ def _shaped(
     )
 
 
-def plan_answer(
+def plan_answer(  # noqa: PLR0913 -- the request and what was sent for it, and what the encoder needs to know of the client
     request: Request,
     planned: PlannedRequest,
     target: AttemptTarget,
-    client: ClientSide,
+    *,
+    seed: str,
+    clock: Callable[[], float],
+    profile: Profile = "default",
+    repeated: Request | None = None,
+    hashes_inputs: bool = False,
 ) -> AnswerPlan:
-    """How the answer is read, and how it is encoded for the client."""
-    settings, seed, profile = target.settings, client.seed, client.profile
-    is_translated = target.obsidian is not None or settings.prompted_tools is not None
-    # An upstream that gets the history in place of the id of a response names no previous response, or another one.
-    is_rebuilt = client.settings is not None and client.settings.previous_id != request.previous_id
-    is_changed = profile != "default" or is_translated or is_rebuilt
-    relay = settings.passthrough if target.is_same_dialect and not is_changed else "none"
+    """How the answer is read, and how it is encoded for the client.
+
+    seed: for minted ids. repeated: the request that the answer repeats (`settings_of_client`); None if it repeats none.
+    hashes_inputs: see `DecodeContext`.
+    """
+    settings = target.settings
+    relay: Literal["none", "repair", "exact"] = "none"
+    if target.is_same_dialect:
+        is_translated = target.obsidian is not None or settings.prompted_tools is not None
+        # An upstream that gets the history in place of the id of a response names no previous response, or another one.
+        is_rebuilt = repeated is not None and repeated.previous_id != request.previous_id
+        if profile == "default" and not is_translated and not is_rebuilt:
+            relay = settings.passthrough
     names: NameMap | None = planned.names
     obsidian = None
     stops = _stop_stage(planned.encoded.stop, target) if planned.encoded.stop else None
@@ -288,12 +285,12 @@ def plan_answer(
             choices=request.choices or 1,
             name_fallback=settings.name_fallback,
             seed=seed,
-            hashes_inputs=client.hashes_inputs,
+            hashes_inputs=hashes_inputs,
         ),
         encode=EncodeContext(
             # If a route renamed the model, the client gets back its own name for it; else the name that the upstream reports.
             model=request.model if target.model != request.model else None,
-            created=int(client.clock()),
+            created=int(clock()),
             seed=seed,
             asked_model=request.model,
             mints_id=not target.is_same_dialect,
@@ -304,8 +301,8 @@ def plan_answer(
             legacy_functions=bool(request.tools) and is_legacy(request.tools[0]),
             losses=settings.losses,
             last_comment=None if obsidian is None else obsidian.comment,
-            request=client.settings,
-            clock=client.clock,
+            request=repeated,
+            clock=clock,
         ),
         names=names,
         stage=change,

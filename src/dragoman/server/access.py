@@ -7,10 +7,12 @@ hash matches. The configuration decides whether the gateway may listen on an add
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import sha256
 from hmac import compare_digest
+from itertools import compress
+from operator import itemgetter
 from types import MappingProxyType
 
 from msgspec import Struct, structs
@@ -81,17 +83,14 @@ class KeyRing:
         """Whether callers need no key."""
         return not self._digests
 
-    def identify(self, headers: Iterable[tuple[bytes, bytes]]) -> Caller | None:
+    def identify(self, headers: Sequence[tuple[bytes, bytes]]) -> Caller | None:
         """The caller, or None if it may not be served; `refusal` returns the error. `headers` have lower-case names (ASGI).
 
         A client may send one of the operator's keys in one header and its own provider key in another; the provider key then
         goes to an upstream that passes the caller's key on.
         """
-        with_keys: list[tuple[bytes, bytes]] = []
-        for pair in headers:
-            if pair[0] in _KEY_HEADERS:
-                with_keys.append(pair)  # noqa: PERF401 -- a comprehension is a function more
-        sent = tuple(with_keys)
+        names = map(itemgetter(0), headers)
+        sent = tuple(compress(headers, map(_KEY_HEADERS.__contains__, names)))
         accepted = self._accepted.get(sent)
         if accepted is not None:
             return accepted

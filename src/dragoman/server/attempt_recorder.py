@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from msgspec import Struct
 
 from dragoman.config.secrets import mask_url
+from dragoman.core.usage import Tally
 from dragoman.errors import GatewayError
 from dragoman.gateway.attempt import AttemptObserver
 from dragoman.gateway.plan import PlannedRequest
 from dragoman.gateway.targets import AttemptTarget
 from dragoman.model.outcome import ErrorInfo, Loss, Problem, Repair
-from dragoman.model.request import Request
 from dragoman.server.client import Client
 from dragoman.server.http.connection import Headers
 from dragoman.server.http.headers import loss_header
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from dragoman.server.hosted_answer import HostedAnswer
 
 T = TypeVar("T")
-
-_NO_HEADERS: Mapping[str, str] = {}
 
 
 class Tap(Protocol):
@@ -124,11 +122,7 @@ class AttemptRecorder(AttemptObserver, Struct, eq=False):
     on_sent: Callable[[AttemptTarget, PlannedRequest], None] | None = None
     _has_failed: bool = False
     _before: tuple[tuple[Loss, ...], tuple[Repair, ...]] = ((), ())
-
-    def asked(self, request: Request) -> None:
-        """The client's request was read."""
-        if self._record.trace is not None:
-            self._record.trace.asked(request)
+    trace_headers: Mapping[str, str] | None = None
 
     def started(self, target: AttemptTarget) -> None:
         record = self._record
@@ -149,6 +143,7 @@ class AttemptRecorder(AttemptObserver, Struct, eq=False):
                 self._capture.attempt_started(target, mask_url(url))
             if record.trace is not None:
                 record.trace.attempt_started(target, url)
+                self.trace_headers = record.trace.headers()
 
     def sent(self, target: AttemptTarget, request: PlannedRequest) -> None:
         record = self._record
@@ -161,10 +156,6 @@ class AttemptRecorder(AttemptObserver, Struct, eq=False):
             self.on_sent(target, request)
         if self._capture is not None:
             self._capture.attempt_sent(request)
-
-    def trace_headers(self) -> Mapping[str, str]:
-        trace = self._record.trace
-        return _NO_HEADERS if trace is None else trace.headers()
 
     def replied(self, target: AttemptTarget, reply: UpstreamReply) -> UpstreamReply:
         gateway = self._gateway
@@ -222,42 +213,52 @@ class AttemptRecorder(AttemptObserver, Struct, eq=False):
         del target
         self.problems = (*self.problems, *problems)
 
+    def finish(self, answer: "AnswerWriter | HostedAnswer | None", began: float) -> None:
+        """The exchange has ended. Record what was written to the client and when, and the outcome of the answer."""
+        record, client = self._record, self._client
+        record.status = client.status
+        record.bytes_out = client.bytes_out
+        record.duration_s = self._gateway.clock() - began
+        if client.first_write is not None:
+            record.first_byte_s = client.first_write - began
+        record.losses = self.losses
+        if answer is None:
+            return
+        if answer.losses:
+            record.losses = (*self.losses, *answer.losses)
+        if answer.tally is not None:
+            self._note_tally(answer.tally)
+        unstored, problems, obsidian = answer.report()
+        if unstored is not None:
+            record.finish = "error"
+            record.error_kind = unstored.kind
+            record.error = unstored.message
+        if problems:
+            record.problems = problems
+        if obsidian is not None:
+            record.obsidian = obsidian.report()
 
-def note_client(record: RequestRecord, client: Client, *, began: float, now: float) -> None:
-    """Record what was written to the client, and when."""
-    record.status = client.status
-    record.bytes_out = client.bytes_out
-    record.duration_s = now - began
-    if client.first_write is not None:
-        record.first_byte_s = client.first_write - began
-
-
-def note_answer(record: RequestRecord, answer: "AnswerWriter | HostedAnswer") -> None:
-    """Record the calls, the usage and the outcome of an answer."""
-    tally = answer.tally
-    if tally.call_count:
-        record.call_count = tally.call_count
-        record.call_names = tuple(tally.names)
-        log_calls(record, tally)
-    if record.trace is not None:
-        record.trace.answered(tally)
-    record.finish = tally.finish
-    if tally.usage is not None:
-        record.input_tokens = tally.usage.input
-        record.output_tokens = tally.usage.output
-        record.cached_tokens = tally.usage.cached
-        record.cache_write_tokens = tally.usage.cache_write
-    unstored, problems, obsidian = answer.report()
-    if unstored is not None:
-        record.finish = "error"
-    error = unstored or tally.error
-    if error is not None:
-        record.error_kind = error.kind
-        record.error = error.message
-    if problems:
-        record.problems = problems
-    if obsidian is not None:
-        record.obsidian = obsidian.report()
+    def _note_tally(self, tally: Tally) -> None:
+        """Record the calls, the usage and the end of an answer."""
+        record = self._record
+        if tally.call_count:
+            record.call_count = tally.call_count
+            record.call_names = tuple(tally.names)
+            log_calls(record, tally)
+        if record.trace is not None:
+            record.trace.answered(tally)
+        record.finish = tally.finish
+        usage = tally.usage
+        if usage is not None:
+            record.input_tokens = usage.input
+            record.output_tokens = usage.output
+            record.cached_tokens = usage.cached
+            record.cache_write_tokens = usage.cache_write
+        if tally.error is not None:
+            record.error_kind = tally.error.kind
+            record.error = tally.error.message
+        if tally.limits is not None:
+            self._gateway.limits.note(record.peer or record.upstream, tally.limits)
 
 
 def _new(found: Sequence[T], known: Sequence[T]) -> list[T]:

@@ -42,7 +42,6 @@ from dragoman.gateway.peers import conversation_key
 from dragoman.gateway.plan import (
     AnswerPlan,
     ClientRequest,
-    ClientSide,
     PlannedRequest,
     check_previous,
     knows_previous,
@@ -58,7 +57,7 @@ from dragoman.model.events import Completed, Finished, Started
 from dragoman.model.outcome import ErrorInfo
 from dragoman.model.request import Request
 from dragoman.offload import LARGE, offload
-from dragoman.server.attempt_recorder import AttemptRecorder, note_answer, note_client
+from dragoman.server.attempt_recorder import AttemptRecorder
 from dragoman.server.background import (
     BackgroundConnection,
     Queued,
@@ -341,7 +340,8 @@ class Exchange:
     def _note_request(self, body: bytes, request: Request) -> Awaitable[Continuation] | None:
         self.record.model = request.model
         self._asked = request
-        self._recorder.asked(request)
+        if self.record.trace is not None:
+            self.record.trace.asked(request)
         self._request = ClientRequest(body, request)
         most = self._gateway.settings.server.max_tools
         if len(request.tools) > most:
@@ -540,7 +540,7 @@ class Exchange:
                 recorder=self._recorder,
                 request=request,
                 headers=self._headers,
-                sender=self._sender(),
+                sender=Sender(ClientHeaders(self._headers), self._caller_key, self.request_id),
                 owner=self._owner,
                 prepare=self._prepare_hosted,
                 keeper=self._keeper,
@@ -619,7 +619,14 @@ class Exchange:
             planned = await offload(size, plan_request, asked, target, stream=stream)
         recorder.sent(target, planned)
         plan = self._plan(asked, target, planned, summary)
-        sent = upstream_request(planned, target, self._sender(), stream=stream)
+        sent = upstream_request(
+            planned,
+            target,
+            stream=stream,
+            headers=ClientHeaders(self._headers),
+            client_key=self._caller_key,
+            request_id=self.request_id,
+        )
         del asked, planned
         upstream = gateway.upstreams.by_name[target.peer]
         reply = await send(gateway.upstreams, target, sent, recorder)
@@ -680,13 +687,11 @@ class Exchange:
             request,
             planned,
             target,
-            ClientSide(
-                seed=self.request_id,
-                clock=gateway.wall_clock,
-                profile=gateway.profile(self._headers),
-                settings=self._settings(),
-                hashes_inputs=self.record.trace is not None,
-            ),
+            seed=self.request_id,
+            clock=gateway.wall_clock,
+            profile=gateway.profile(self._headers),
+            repeated=self._settings(),
+            hashes_inputs=self.record.trace is not None,
         )
         if self._edits is not None:
             plan = structs.replace(plan, encode=structs.replace(plan.encode, edits=self._edits))
@@ -701,9 +706,6 @@ class Exchange:
         if summary is not None:
             plan = plan_summary(plan, summary)
         return plan
-
-    def _sender(self) -> Sender:
-        return Sender(ClientHeaders(self._headers), self._caller_key, self.request_id)
 
     def _note_body(self, body: TranslatedBody) -> None:
         """Add a body's losses to the header: they are known before the body is sent."""
@@ -782,16 +784,10 @@ class Exchange:
 
     def _write_record(self) -> None:
         record = self.record
-        note_client(record, self.client, began=self._began, now=self._gateway.clock())
-        answer = self._answer
-        if answer is not None:
-            note_answer(record, answer)
-            if answer.tally.limits is not None:
-                self._gateway.limits.note(record.peer or record.upstream, answer.tally.limits)
+        self._recorder.finish(self._answer, self._began)
         if self._key_use is not None:
             self._gateway.named_keys.end(self._key_use, record)
         if record.error and self._caller_key:
             # An upstream may quote the caller's own key in an error. Only the caller may read it, not the log.
             record.error = record.error.replace(self._caller_key, HIDDEN)
-        record.losses = (*self._recorder.losses, *(() if answer is None else answer.losses))
         self._gateway.inspector.end(self._capture, record, self._gateway.note)

@@ -35,7 +35,6 @@ from dragoman.gateway.hosted.tool_search import ToolSearch
 from dragoman.gateway.hosted.tools import HostedTools
 from dragoman.gateway.plan import (
     AnswerPlan,
-    ClientSide,
     PlannedRequest,
     plan_answer,
     plan_escrow,
@@ -209,12 +208,10 @@ class HostedAnswer:
             job.request,
             planned,
             target,
-            ClientSide(
-                seed=job.record.request_id,
-                clock=gateway.wall_clock,
-                profile=gateway.profile(job.headers),
-                settings=job.settings,
-            ),
+            seed=job.record.request_id,
+            clock=gateway.wall_clock,
+            profile=gateway.profile(job.headers),
+            repeated=job.settings,
         )
         encode = structs.replace(plan.encode, edits=job.edits())
         plan = structs.replace(plan, relay="none", encode=encode)

@@ -20,7 +20,7 @@ class UpstreamRequest(Struct, frozen=True, kw_only=True):
     client_key: the caller's key, for upstreams that pass it on.
     operation: `generate`, `count_tokens` (Messages and Responses), or `models`, which has no body.
     betas: Messages only: betas of the vendor that the request needs, besides those in the client's headers.
-    trace: the headers with which the upstream continues the trace of the request; empty: it learns nothing of the trace.
+    trace: the headers with which the upstream continues the trace of the request; None: it learns nothing of the trace.
     """
 
     dialect: Dialect
@@ -32,7 +32,7 @@ class UpstreamRequest(Struct, frozen=True, kw_only=True):
     client_key: str | None = None
     request_id: str = ""
     betas: tuple[str, ...] = ()
-    trace: Mapping[str, str] = {}
+    trace: Mapping[str, str] | None = None
 
 
 MODELS = "models"

@@ -5,6 +5,7 @@ turn for a regular message. Chat has no error flag for results, so the text carr
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from operator import attrgetter
 
 from msgspec.structs import replace
@@ -96,13 +97,17 @@ class MessageWriter:
         *,
         is_own: bool,
     ) -> None:
-        self._loaded = LoadedTools(tools, names, "chat", book, note_foreign)
+        self._tools = tools
         self._names = names
         self._target = target
         self._book = book
         self._is_own = is_own
         self._has_custom = "custom" in target.builtin
         self.repairs: list[Repair] = []
+
+    @cached_property
+    def _loaded(self) -> LoadedTools:
+        return LoadedTools(self._tools, self._names, "chat", self._book, note_foreign)
 
     def write(self, turns: Sequence[Turn]) -> list[_Message]:
         messages: list[_Message] = []

@@ -20,6 +20,7 @@ The writer follows the rules that the vendor enforces with a 400:
 """
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Literal, assert_never
 
 from msgspec.structs import replace
@@ -292,8 +293,12 @@ class RequestBlockWriter:
         self.breakpoints = BreakpointWriter(target, book)
         # An upstream without deferred tools reads the result of a search as text.
         self._is_plain = target.deferred_tools is False
+        self._tools = tools
+
+    @cached_property
+    def _loaded(self) -> LoadedTools:
         own: Dialect | None = None if self._is_plain else "messages"
-        self._loaded = LoadedTools(tools, names, own, book, note_foreign)
+        return LoadedTools(self._tools, self._names, own, self._book, note_foreign)
 
     def write(self, part: Part, place: Place, where: str) -> list[Block]:
         """Return the blocks of a part in a message of this role. Empty text gives no block: the vendor refuses it."""

@@ -11,6 +11,7 @@ OpenAI would reject are omitted, too long call ids are aliased, and losses are n
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Never, cast
 
 from msgspec import UNSET, Struct
@@ -113,14 +114,18 @@ class InputItemWriter:
         self._is_native = is_native
         self._later = dict(later or {})
         # An upstream without deferred tools reads the result of a search as text.
-        own: Dialect | None = None if target.deferred_tools is False else "responses"
-        self._loaded = LoadedTools(tools, names, own, book, note_foreign)
-        self._is_plain = own is None
+        self._is_plain = target.deferred_tools is False
+        self._tools = tools
         self._names = names
         self._ids = target.ids
         self._book = book
         self._mint = Minter("history")
         self._written: dict[str, CallKind] = {}  # call id -> the kind of item its call became
+
+    @cached_property
+    def _loaded(self) -> LoadedTools:
+        own: Dialect | None = None if self._is_plain else "responses"
+        return LoadedTools(self._tools, self._names, own, self._book, note_foreign)
 
     def write(self, turns: Sequence[Turn]) -> list[object]:
         out: list[object] = []

@@ -148,7 +148,7 @@ def request_headers(rules: HeaderRules, request: UpstreamRequest) -> dict[str, s
         for name, value in request.headers.items():
             if _is_codex(name) and name not in headers:
                 headers[name] = value
-    for name, value in request.trace.items():
+    for name, value in (request.trace or {}).items():
         headers.setdefault(name, value)
     return headers
 
