@@ -45,8 +45,9 @@ logger = logging.getLogger(__name__)
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# Rows of requests that were not captured: a row has half a kilobyte, and a page shows some dozens.
-_MAX_UNCAPTURED = 1000
+# Rows of requests that were not captured: a page shows some dozens. Each holds a kilobyte of objects; with a thousand of them a new
+# record is always in memory that the processor has long forgotten, which costs a small request 2 %.
+_MAX_UNCAPTURED = 100
 # Events that wait for one reader of `/v1/inspect/events`. A reader that is further behind reads the list again.
 _MAX_UNREAD = 256
 MAX_FOLLOWERS = 32
