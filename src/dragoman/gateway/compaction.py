@@ -410,11 +410,6 @@ def _packed_item(part: Opaque) -> Opaque:
     return compaction_block(Packed(native=part.raw, dialect="responses", is_inline=True))
 
 
-def asks_inline(request: Request, target: AttemptTarget) -> bool:
-    """Whether an upstream of another dialect is asked to compact in the middle of its answer."""
-    return request.compact_at is not None and target.compacts and not target.is_same_dialect
-
-
 def plan_inline(plan: AnswerPlan) -> AnswerPlan:
     """The plan for an answer that may contain a compaction of an upstream of another dialect."""
     mint = Minter(plan.encode.seed)

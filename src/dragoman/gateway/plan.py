@@ -172,7 +172,7 @@ def _encoded(asked: ClientRequest, target: AttemptTarget, *, stream: bool) -> Pl
     wanted, repairs, is_repaired = asked.request, _NO_REPAIRS, False
     if target.obsidian is not None:
         wanted, repairs = apply_to_request(wanted, target.obsidian)
-    elif target.repairs_history():
+    elif target.repairs_history:
         wanted, repairs = repair_history(wanted, formats=settings.text_calls, model=model)
         is_repaired = bool(repairs)
     if settings.prompted_tools is not None and needs_prompting(wanted):
@@ -204,8 +204,10 @@ def _encoded(asked: ClientRequest, target: AttemptTarget, *, stream: bool) -> Pl
         )
     if repairs or settings.kind == "chatgpt-codex":
         encoded = _shaped(encoded, target, repairs)
-    tools = _offered(asked.request.tools, encoded.names)
-    return PlannedRequest(encoded, encoded.names, tools, encoded.losses)
+    names, tools = encoded.names, asked.request.tools
+    # Where no name changes, the tools stay the same object, so that results cached for it are found.
+    tools = tools if names.is_same else _offered(tools, names)
+    return PlannedRequest(encoded, names, tools, encoded.losses)
 
 
 def without_hosted_text(
@@ -413,8 +415,6 @@ def _stage(
 
 def _offered(tools: tuple[Tool, ...], names: NameMap) -> tuple[Tool, ...]:
     """The tools under the upstream's names for them."""
-    if names.is_same:
-        return tools  # the same object, so that results cached for it are found
     offered: list[Tool] = []
     for tool in tools:
         wire = names.wire(tool.name, tool.namespace)

@@ -229,7 +229,15 @@ class Upstreams:
                 self.settings.chat, kind=str(settings.kind), upstream_mode=settings.output_mode
             ),
             is_shared=_is_shared(self.settings, settings),
+            repairs_history=_repairs_history(settings, is_same_dialect=dialect == client_dialect),
         )
+
+
+def _repairs_history(settings: UpstreamSettings, *, is_same_dialect: bool) -> bool:
+    """See `AttemptTarget.repairs_history`. Not where the operator wants what passes in one dialect unchanged."""
+    if not settings.text_calls or settings.prompted_tools is not None:
+        return False
+    return not is_same_dialect or settings.passthrough != "exact"
 
 
 def _is_shared(settings: Settings, upstream: UpstreamSettings) -> bool:

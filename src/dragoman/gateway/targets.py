@@ -34,6 +34,7 @@ class AttemptTarget(Struct, frozen=True):
 
     upstream: its name in the configuration. peer: the server of it that is asked, as `config.settings.peers_of` names it;
     settings: those of the peer. weight: the peer's share of the conversations. model: the upstream's name for the model. accepts: what the upstream accepts.
+    repairs_history: calls in the text of a history become structured ones.
     is_obsidian: an Obsidian policy applies to every request. obsidian: the policy that applies to this request.
     is_shared: callers with different keys use one account of the upstream, so an id that the gateway did not store for this caller
     may be that of another caller's response.
@@ -51,6 +52,7 @@ class AttemptTarget(Struct, frozen=True):
     is_obsidian: bool
     obsidian: ObsidianPolicy | None = None
     is_shared: bool = False
+    repairs_history: bool = True
 
     @property
     def compacts(self) -> bool:
@@ -74,16 +76,6 @@ class AttemptTarget(Struct, frozen=True):
         """Whether the upstream is asked for a stream, if the client wants one or not."""
         settings = self.settings
         return (is_wanted or settings.always_stream) and not settings.never_stream
-
-    def repairs_history(self) -> bool:
-        """Whether calls in the text of a history become structured ones.
-
-        They do not where the operator wants what passes in one dialect unchanged.
-        """
-        settings = self.settings
-        if not settings.text_calls or settings.prompted_tools is not None:
-            return False
-        return not self.is_same_dialect or settings.passthrough != "exact"
 
 
 def target_of(

@@ -28,7 +28,6 @@ from dragoman.gateway.answer import AnswerWriter, failed_stream, settle
 from dragoman.gateway.attempt import AttemptFailed, Sender, send, try_targets, upstream_request
 from dragoman.gateway.compaction import (
     SummaryPlan,
-    asks_inline,
     expand,
     plan_inline,
     plan_summary,
@@ -224,7 +223,8 @@ class Exchange:
         limit = gateway.settings.server.max_body_bytes
         if body is None or len(body) > limit or b"content-encoding" in self._headers:
             body = await read_body(connection.receive, self._raw_headers, limit, whole=body)
-        gateway.take_slot(self)
+        gateway.slots.acquire()  # clients that stall while sending take none
+        self.has_slot = True
         if not is_watched:
             gateway.watch_soon(self)
         self.record.bytes_in = len(body)
@@ -328,8 +328,8 @@ class Exchange:
         check_json(body, max_depth=server.max_depth, max_values=server.max_values)
 
     def _decode(self, body: bytes) -> Request:
-        self._check_body(body)
-        codec = self._door.codec
+        server, codec = self._gateway.settings.server, self._door.codec
+        check_json(body, max_depth=server.max_depth, max_values=server.max_values)
         request = codec.decode_request(body)
         if codec.check_request is not None:
             codec.check_request(request)
@@ -697,7 +697,7 @@ class Exchange:
             plan = structs.replace(plan, encode=structs.replace(plan.encode, edits=self._edits))
         if summary is not None:
             plan = structs.replace(plan, relay="none")
-        elif asks_inline(request, target):
+        elif request.compact_at is not None and target.compacts and not target.is_same_dialect:
             plan = plan_inline(plan)
         if self._keeper is not None:
             plan = plan_kept(plan, self._keeper, target, is_native=not asked.is_rebuilt)

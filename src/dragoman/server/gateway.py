@@ -264,15 +264,6 @@ class Gateway:
         self.exchanges.add(exchange)
         self.telemetry.opened()
 
-    def take_slot(self, exchange: Exchange) -> None:
-        """Take a slot for an exchange whose request has been read. Clients that stall while sending thus take no slots.
-
-        Raises:
-            TooManyStreams: every slot is taken.
-        """
-        self.slots.acquire()
-        exchange.has_slot = True
-
     def release_slot(self, exchange: Exchange) -> None:
         if exchange.has_slot:
             exchange.has_slot = False

@@ -278,7 +278,7 @@ class GatewayProtocol(HttpToolsProtocol):
         turn, serve = direct
         self.headers = []
         self._coming = turn
-        self.cycle = cast("RequestResponseCycle", turn)
+        self.cycle = turn  # type: ignore[assignment]  # pyright: ignore[reportAttributeAccessIssue] -- a cast is a call
         if is_next:
             self._start_cycle(turn, serve)
         else:
