@@ -36,7 +36,8 @@ from dragoman.state.continuation import with_beginning
 from dragoman.state.conversation import continued, settings_of
 from dragoman.state.keeper import cancelled_error
 from dragoman.state.managed_store import ManagedStore
-from dragoman.store.contract import MAX_PAGE, Key, Store
+from dragoman.store.contract import MAX_PAGE, Key
+from dragoman.store.engine_store import Store
 from dragoman.store.records import Link, Stored, StoredHead, StreamProgress
 
 SUBMITTED = re.compile(r"(?:/v1)?/responses/([^/]+)/submit_tool_outputs/?")

@@ -53,8 +53,9 @@ from dragoman.state.conversation import without_settings
 from dragoman.state.held_conversation import HeldConversation
 from dragoman.state.managed_store import ManagedStore
 from dragoman.store.codec import read_parts
-from dragoman.store.contract import Key, Store
+from dragoman.store.contract import Key
 from dragoman.store.credentials import remove_credentials
+from dragoman.store.engine_store import Store
 from dragoman.store.packing import StreamBuffer
 from dragoman.store.records import ConversationItem, Draft, Link, StoredEnd, StoredHead
 

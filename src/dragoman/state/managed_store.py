@@ -25,8 +25,8 @@ from dragoman.errors import (
     StoreUnavailable,
 )
 from dragoman.model.request import Request
-from dragoman.store.contract import Key, Store
-from dragoman.store.engine_store import open_store
+from dragoman.store.contract import Key
+from dragoman.store.engine_store import Store, open_store
 from dragoman.store.records import Status, Swept
 
 if TYPE_CHECKING:

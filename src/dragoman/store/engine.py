@@ -1,6 +1,6 @@
 """The interface of an engine: it stores rows and bytes in transactions. It knows neither records nor codecs, and has no clock.
 
-`engine_store.EngineStore` makes a store of an engine. It guarantees that texts are valid UTF-8 without NUL and that sizes
+`engine_store.Store` makes a store of an engine. It guarantees that texts are valid UTF-8 without NUL and that sizes
 are within the caps; `now` is the caller's time.
 
 The functions over a `Row` are the rules of leases, claims and expiry; they are pure. The SQLite engine reads a
@@ -329,7 +329,7 @@ KeyUpdate = Callable[[bytes | None], tuple[bytes, T]]
 
 
 class StoreEngine(Protocol):
-    """`contract.Store` documents the operations. An engine finds only live rows, and returns None for a missing row."""
+    """`engine_store.Store` documents the operations. An engine finds only live rows, and returns None for a missing row."""
 
     @property
     def name(self) -> str: ...
@@ -415,7 +415,7 @@ class StoreEngine(Protocol):
 
 
 class ConversationEngine(Protocol):
-    """`contract.Conversations` documents the operations; each but `insert` and `find` raises StoreMissing.
+    """`engine_store.Conversations` documents the operations; each but `insert` and `find` raises StoreMissing.
 
     `expires`: when the conversation expires if it is not used again.
     """

@@ -22,7 +22,7 @@ from dragoman.state import keeper as keeper_module
 from dragoman.state.endpoints import follow
 from dragoman.state.keeper import Keeper
 from dragoman.state.managed_store import ManagedStore
-from dragoman.store.contract import Store
+from dragoman.store.engine_store import Store
 from dragoman.store.records import Draft, Stored
 
 ID = "resp_dgm1"

@@ -10,7 +10,7 @@ from dragoman._json import Raw
 from dragoman.errors import StoreConflict, StoreMissing, StoreTooLarge
 from dragoman.model.parts import Extra, Reasoning, Seal, Text
 from dragoman.model.request import Request, Turn
-from dragoman.store.contract import Store
+from dragoman.store.engine_store import Store
 from dragoman.store.records import Escrowed, StoreStats
 from store_help import OWNER, Bench, call_ending, draft, ending, said
 

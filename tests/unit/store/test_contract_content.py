@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 
 from dragoman.errors import StoreConflict, StoreDamaged
-from dragoman.store.contract import Store
+from dragoman.store.engine_store import Store
 from dragoman.store.packing import StreamBuffer
 from store_help import OWNER, Bench, call_ending, draft, ending, said
 

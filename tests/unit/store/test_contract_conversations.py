@@ -8,7 +8,8 @@ from msgspec import structs
 
 from dragoman.errors import StoreConflict, StoreHeld, StoreMissing, StoreTooLarge
 from dragoman.store import engine as engine_module
-from dragoman.store.contract import MAX_ITEMS, Store
+from dragoman.store.contract import MAX_ITEMS
+from dragoman.store.engine_store import Store
 from dragoman.store.records import ConversationItem, NewConversation, StoredConversation
 from store_help import OWNER, Bench, draft, ending
 

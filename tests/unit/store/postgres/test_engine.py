@@ -11,8 +11,7 @@ from psycopg import errors
 
 from dragoman.config.settings import StoreSettings
 from dragoman.errors import ConfigError, StoreDamaged, StoreUnavailable
-from dragoman.store.contract import Store
-from dragoman.store.engine_store import open_store
+from dragoman.store.engine_store import Store, open_store
 from dragoman.store.postgres import pool as pool_module
 from dragoman.store.postgres.pool import PostgresPool, translated
 from dragoman.store.postgres.schema import MIGRATIONS
