@@ -35,8 +35,9 @@ STREAM_WAIT = 1.0
 """Seconds after which a request that found all of `max_streams` taken may try again: nobody knows when one ends."""
 
 _MINUTE, _DAY = 60, 86400
-# The longest month and a little: how long a window is remembered after its start, so that a clock that goes back finds it.
-_REMEMBERED = {"minute": 10.0 * _MINUTE, "day": 2.0 * _DAY, "month": 62.0 * _DAY}
+# How long a window is remembered after its start, so that a clock that goes back finds it: ten minutes after the minute's end, the
+# longest month and as much again.
+_REMEMBERED = {"minute": 11.0 * _MINUTE, "day": 2.0 * _DAY, "month": 62.0 * _DAY}
 
 
 class Counts(Struct, frozen=True, omit_defaults=True):

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dragoman.errors import StoreDamaged
@@ -123,6 +123,7 @@ def test_clock_that_steps_back_finds_the_window_as_it_was() -> None:
 
 
 @given(steps=st.lists(st.floats(min_value=-300, max_value=300), max_size=40))
+@example(steps=[-271.0, 270.0, -271.0, -271.0])
 def test_no_window_admits_more_than_its_limit_however_the_clock_jumps(steps: list[float]) -> None:
     """Within the minutes that are remembered: clocks of nodes differ by less."""
     state = KeyState()
