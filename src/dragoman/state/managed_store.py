@@ -204,9 +204,8 @@ class ManagedStore:
         except StoreError:
             raise
         except GatewayError as error:
-            unopened = StoreUnavailable(f"the store cannot be opened: {error.message}")
-            unopened.detail = error.detail
-            raise unopened from error
+            message = f"the store cannot be opened: {error.message}"
+            raise StoreUnavailable(message, detail=error.detail) from error
         self._store = store
         loop = asyncio.get_running_loop()
         self._maintenance = [

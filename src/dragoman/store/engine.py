@@ -136,12 +136,12 @@ def check_size(size: int, settings: StoreSettings, what: str, *, is_sent: bool =
     for name in ("max_record_bytes", "max_bytes"):
         limit: int = getattr(settings, name)
         if size > limit:
-            error = StoreTooLarge(
-                f"expected {what} to take at most {limit:,} bytes in the store ({name}), it takes {size:,}"
+            message = f"expected {what} to take at most {limit:,} bytes in the store ({name}), it takes {size:,}"
+            raise (
+                StoreTooLarge(message)
+                if is_sent
+                else StoreTooLarge(message, kind="server", status=500)
             )
-            if not is_sent:
-                error.kind, error.status = "server", 500
-            raise error
 
 
 def missing(response_id: str) -> StoreMissing:

@@ -149,11 +149,10 @@ def translated(error: psycopg.Error | OSError) -> StoreError:
     """Translate an error of the database. Its message names hosts, users and tables, so it goes to the log alone (`detail`)."""
     state = getattr(error, "sqlstate", None)
     code = type(error).__name__ if state is None else f"{type(error).__name__}, {state}"
-    made: StoreError
-    if isinstance(error, (errors.UndefinedTable, errors.UndefinedColumn, errors.DataCorrupted)):
-        made = StoreDamaged(f"expected the tables of this version in the database ({code})")
-    else:
-        made = StoreUnavailable(f"expected the database to execute a statement, it failed ({code})")
     # Only the first line: the others are hints, or repeat it for another address.
-    made.detail = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    return made
+    detail = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    if isinstance(error, (errors.UndefinedTable, errors.UndefinedColumn, errors.DataCorrupted)):
+        message = f"expected the tables of this version in the database ({code})"
+        return StoreDamaged(message, detail=detail)
+    message = f"expected the database to execute a statement, it failed ({code})"
+    return StoreUnavailable(message, detail=detail)

@@ -328,11 +328,13 @@ class RehearsalReply(UpstreamReply):
         elif ending == "stall":
             await self._closed.wait()
         if self._closed.is_set():
-            raise _truncated("the reply was closed before it was read to its end")
+            message = "the reply was closed before it was read to its end"
+            raise UpstreamError(message, kind="truncated")
         if self._pieces:
             return self._pieces.popleft()
         if ending == "cut":
-            raise _truncated("the rehearsal cut the connection, as it was asked to")
+            message = "the rehearsal cut the connection, as it was asked to"
+            raise UpstreamError(message, kind="truncated")
         return b""
 
     def close(self) -> None:
@@ -348,9 +350,3 @@ class RehearsalReply(UpstreamReply):
                 await self._closed.wait()
         except TimeoutError:
             pass
-
-
-def _truncated(message: str) -> UpstreamError:
-    error = UpstreamError(message)
-    error.kind = "truncated"
-    return error
