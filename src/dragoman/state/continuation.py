@@ -297,7 +297,7 @@ async def _continue_on_connection(
     if found.request is None and previous is not None:
         found = structs.replace(found, request=request)
     keeper = found.keeper
-    if keeper is not None and not keeper.only_waiting:
+    if keeper is not None and not keeper.draft.only_waiting:
         return found
     if keeper is None:
         draft = _draft("responses", caller, found.request or request, previous)

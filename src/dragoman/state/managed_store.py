@@ -249,7 +249,7 @@ class ManagedStore:
             for key in await self.call(name, lambda store: find(store, [*begun])):
                 status = await self.call("head", partial(_status, key))
                 for each in begun[key]:
-                    if status == "cancelled" or (status == "failed" and each.is_background):
+                    if status == "cancelled" or (status == "failed" and each.draft.background):
                         each.lose()
 
     async def _renew_holds(self) -> None:

@@ -28,7 +28,7 @@ died: another response may take it. Branches by `previous_response_id` take no c
 **Leases.** A running response has a lease too. A node calls `renew` for all its running responses every third of a
 lease; `renew` extends their leases and claims, and returns the responses that no longer run (cancelled or deleted,
 perhaps on another node). `lost` only returns those, and is called more often. A lease lasts as long as the setting
-`store.lease` says, unless the caller says otherwise. A lease that has lapsed is not renewed: others may have seen that the
+`store.lease` says. A lease that has lapsed is not renewed: others may have seen that the
 response has failed. A response that never ended keeps what was appended.
 
 **Conversations.** A response that continues a conversation holds it from its beginning to its end: `hold` gives the hold

@@ -115,24 +115,22 @@ class Store:
         """`memory`, `sqlite` or `postgresql`."""
         return self._engine.name
 
-    async def begin(self, draft: Draft, *, lease: float | None = None) -> None:
+    async def begin(self, draft: Draft) -> None:
         """Store a response that runs.
 
         Raises:
             StoreConflict: the owner has a response with this id, or another response holds the claim.
             StoreTooLarge: the request exceeds a cap.
         """
-        await self._insert(draft, None, self._lease(lease))
+        await self._insert(draft, None, self._settings.lease)
 
-    async def renew(
-        self, running: Collection[Key], *, lease: float | None = None
-    ) -> frozenset[Key]:
+    async def renew(self, running: Collection[Key]) -> frozenset[Key]:
         """Extend the leases of running responses, and their claims. Returns the responses that no longer run."""
         if not running:
             return frozenset()
         now = self._clock()
         asked = _asked(running)
-        lost = await self._engine.renew(list(asked), now + self._lease(lease), now)
+        lost = await self._engine.renew(list(asked), now + self._settings.lease, now)
         return frozenset([asked[key] for key in lost])
 
     async def lost(self, running: Collection[Key]) -> frozenset[Key]:
@@ -238,12 +236,10 @@ class Store:
                 raise broken_chain(head_of(oldest, now), count=len(shares), size=size)
             return await offload(size * _GROWTH, _links, shares, now)
 
-    async def claim(
-        self, owner: str, response_id: str, *, by: str, lease: float | None = None
-    ) -> ClaimResult:
+    async def claim(self, owner: str, response_id: str, *, by: str) -> ClaimResult:
         """Take the right to continue a response, for the response whose id will be `by`. Raises StoreMissing."""
         now = self._clock()
-        until = now + self._lease(lease)
+        until = now + self._settings.lease
         return await self._engine.claim(_key(owner, response_id), _clean(by), until, now)
 
     async def release(self, owner: str, response_id: str, *, by: str) -> None:
@@ -361,9 +357,6 @@ class Store:
         """Finish pending operations and release all resources. A second call does nothing."""
         await self._engine.close()
 
-    def _lease(self, lease: float | None) -> float:
-        return self._settings.lease if lease is None else lease
-
     async def _insert(self, draft: Draft, ending: StoredEnd | None, lease: float) -> None:
         now = self._clock()
         until = now + lease
@@ -478,12 +471,10 @@ class Conversations:
         """Remove a conversation with all its items, held or not."""
         await self._engine.delete(_key(owner, conversation_id), self._clock())
 
-    async def hold(
-        self, owner: str, conversation_id: str, *, by: str, lease: float | None = None
-    ) -> StoredConversation:
+    async def hold(self, owner: str, conversation_id: str, *, by: str) -> StoredConversation:
         """Give the hold to the response whose id is `by`, or renew it. Raises StoreHeld: another response has it."""
         now = self._clock()
-        until = now + (self._settings.lease if lease is None else lease)
+        until = now + self._settings.lease
         expires = now + self._settings.ttl
         key = _key(owner, conversation_id)
         return _stored(await self._engine.hold(key, _clean(by), until, expires, now))
