@@ -20,7 +20,7 @@ from typing import Protocol
 from msgspec import Struct, structs
 
 from dragoman._json import as_object, loads
-from dragoman.core.ids import CONVERSATION_PREFIX, RESPONSE_PREFIX, response_of
+from dragoman.core.ids import CONVERSATION_PREFIX, RESPONSE_PREFIX
 from dragoman.dialects.responses import (
     asks_for_background,
     conversation_of,
@@ -39,6 +39,7 @@ from dragoman.state.held_conversation import (
     Missing,
     conversation_missing,
     decode_items,
+    responses_of,
 )
 from dragoman.state.keeper import Keeper
 from dragoman.state.managed_store import ManagedStore
@@ -664,13 +665,9 @@ async def _resolve(
     managed: ManagedStore, owner: str, request: Request, wanted: tuple[str, ...]
 ) -> _Referred:
     """Raises StoreError: the store did not answer."""
-    places = {item_id: response_of(item_id) for item_id in wanted}
-    foreign = [item_id for item_id, place in places.items() if place is None]
-    if foreign:
-        places.update(await managed.call("items", lambda store: store.find_items(owner, foreign)))
     links = [
         link
-        for response_id in sorted({place for place in places.values() if place is not None})
+        for response_id in await responses_of(managed, owner, wanted)
         if (link := await _link(managed, owner, response_id)) is not None
     ]
     items = _items(links)

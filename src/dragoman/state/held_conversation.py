@@ -237,14 +237,20 @@ async def find_items(
     wanted = set(item_ids)
     found = await managed.call("items", lambda store: store.conversations.find_items(owner, wanted))
     known = {item_id: item.data for item_id, item in found.items()}
-    places = {item_id: response_of(item_id) for item_id in wanted - known.keys()}
+    rest = wanted - known.keys()
+    for response_id in await responses_of(managed, owner, rest):
+        output = await _output(managed, owner, response_id)
+        known.update({name: data for name, data in output if name in rest})
+    return known
+
+
+async def responses_of(managed: ManagedStore, owner: str, item_ids: Iterable[str]) -> list[str]:
+    """Return the ids of the responses that these items belong to, as far as the items or the store name them."""
+    places = {item_id: response_of(item_id) for item_id in item_ids}
     foreign = [item_id for item_id, place in places.items() if place is None]
     if foreign:
         places.update(await managed.call("items", lambda store: store.find_items(owner, foreign)))
-    for response_id in {place for place in places.values() if place is not None}:
-        output = await _output(managed, owner, response_id)
-        known.update({name: data for name, data in output if name in places})
-    return known
+    return sorted({place for place in places.values() if place is not None})
 
 
 async def _output(managed: ManagedStore, owner: str, response_id: str) -> list[tuple[str, bytes]]:

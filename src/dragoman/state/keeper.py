@@ -359,12 +359,8 @@ class Keeper:
             door=draft.door,
             model=draft.model,
             parent=draft.parent,
-            inherits=False,
             open_calls=end.open_calls,
-            upstream="",  # no upstream has stored it
-            family=self._family,
-            continued_by=None,
-            is_settled=False,
+            family=self._family,  # but no upstream, because none has stored it
             size=self._past_bytes + sum([part_size(part) for part in parts]),
         )
         remember(Link(head, request, parts))

@@ -170,12 +170,8 @@ _read_escrowed = reader(Escrowed)
 _read_names = reader(tuple[str, ...])
 
 
-def pack_request(request: Request) -> bytes:
-    return _pack(request)
-
-
-def pack_escrowed(escrowed: Escrowed) -> bytes:
-    return _pack(escrowed)
+def pack(value: Request | Escrowed) -> bytes:
+    return pack_bytes(json_of(value))
 
 
 def pack_names(names: tuple[str, ...]) -> str:
@@ -218,10 +214,6 @@ def _weight(part: Part) -> int:
     """Estimate the size of a part; a result may have many short pieces."""
     pieces = len(part.content) if isinstance(part, Result) else 0
     return part_size(part) + _AROUND * pieces
-
-
-def _pack(value: object) -> bytes:
-    return pack_bytes(json_of(value))
 
 
 def json_of(value: object) -> bytes:

@@ -19,9 +19,8 @@ from dragoman.errors import ConfigError, StoreDamaged, StoreTooLarge
 from dragoman.model.parts import Part
 from dragoman.offload import LARGE, offload
 from dragoman.store.codec import (
-    pack_escrowed,
+    pack,
     pack_names,
-    pack_request,
     read_parts,
     unpack_escrowed,
     unpack_old_answer,
@@ -271,7 +270,7 @@ class Store:
         """
         if not escrow:
             return
-        packed = {_clean(call_id): pack_escrowed(value) for call_id, value in escrow.items()}
+        packed = {_clean(call_id): pack(value) for call_id, value in escrow.items()}
         for data in packed.values():
             check_size(len(data), self._settings, "the seals of a call")
         expires = self._clock() + self._settings.ttl
@@ -281,17 +280,8 @@ class Store:
         self, owner: str, family: str, call_ids: Collection[str]
     ) -> dict[str, Escrowed]:
         """Return the stored seals by call id, without the calls that have none."""
-        if not call_ids:
-            return {}
-        names = {call_id: _clean(call_id) for call_id in call_ids}
-        places = set(names.values())
-        now = self._clock()
-        found = await self._engine.get_seals(_clean(owner), _clean(family), places, now)
-        return {
-            call_id: unpack_escrowed(found[name])
-            for call_id, name in names.items()
-            if name in found
-        }
+        found = await self._find(owner, family, call_ids)
+        return {call_id: unpack_escrowed(data) for call_id, data in found.items()}
 
     async def put_items(self, owner: str, response_id: str, item_ids: Collection[str]) -> None:
         """Store which response these items belong to, for `ttl` seconds. A later entry of an item replaces an earlier one."""
@@ -304,16 +294,8 @@ class Store:
 
     async def find_items(self, owner: str, item_ids: Collection[str]) -> dict[str, str]:
         """Return the id of the response of each item, without the items that are not stored."""
-        if not item_ids:
-            return {}
-        names = {item_id: _clean(item_id) for item_id in item_ids}
-        now = self._clock()
-        found = await self._engine.get_seals(_clean(owner), _ITEMS, set(names.values()), now)
-        return {
-            item_id: unpack_bytes(found[name]).decode("utf-8")
-            for item_id, name in names.items()
-            if name in found
-        }
+        found = await self._find(owner, _ITEMS, item_ids)
+        return {item_id: unpack_bytes(data).decode("utf-8") for item_id, data in found.items()}
 
     async def count_key(
         self, name: str, change: KeyChange, asked: KeyRequest | None = None
@@ -357,6 +339,16 @@ class Store:
         """Finish pending operations and release all resources. A second call does nothing."""
         await self._engine.close()
 
+    async def _find(self, owner: str, family: str, ids: Collection[str]) -> dict[str, bytes]:
+        """Return what the table of seals has, by the ids as they were asked for."""
+        if not ids:
+            return {}
+        names = {each: _clean(each) for each in ids}
+        found = await self._engine.get_seals(
+            _clean(owner), _clean(family), set(names.values()), self._clock()
+        )
+        return {each: found[name] for each, name in names.items() if name in found}
+
     async def _insert(self, draft: Draft, ending: StoredEnd | None, lease: float) -> None:
         now = self._clock()
         until = now + lease
@@ -376,7 +368,7 @@ class Store:
 
     def _content(self, draft: Draft, ending: StoredEnd | None, lease: float) -> StoredContent:
         """Return the row and content of a response. `lease`: until when it counts as running without a renewal."""
-        request = pack_request(remove_credentials(draft.request))
+        request = pack(remove_credentials(draft.request))
         body = pack_bytes(draft.body)
         size = len(request) + len(body)
         if size > self._most:

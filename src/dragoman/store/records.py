@@ -96,14 +96,14 @@ class StoredHead(Struct, frozen=True, kw_only=True):
     status: Status
     door: Dialect
     model: str
-    parent: str | None
-    inherits: bool
-    open_calls: tuple[str, ...]
-    upstream: str
-    family: str
-    continued_by: str | None
-    is_settled: bool
     size: int
+    parent: str | None = None
+    inherits: bool = False
+    open_calls: tuple[str, ...] = ()
+    upstream: str = ""
+    family: str = ""
+    continued_by: str | None = None
+    is_settled: bool = False
     conversation: str | None = None
     position: int = 0
 
