@@ -5,7 +5,7 @@ A store is named by its URL:
     memory:                                nothing survives the process
     sqlite:                                a file in the user's state directory
     sqlite:///var/lib/dragoman/store.db    this file; a path directly after `sqlite:`, without slashes, is relative
-    sqlite:…?synchronous=normal            faster where fsync is slow; a power failure may lose the latest writes
+    sqlite:…?synchronous=normal            faster where fsync is slow; a power failure may lose acknowledged writes
     postgresql://user@host/database        any URL that libpq accepts; `postgres://` means the same
 """
 

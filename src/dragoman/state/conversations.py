@@ -1,4 +1,4 @@
-"""Conversations over HTTP: one function for each endpoint.
+"""Conversations over HTTP: one function for each endpoint. Each may raise RequestRefused.
 
     POST   /v1/conversations                      a new conversation, with up to 20 items
     GET    /v1/conversations/{id}                 the conversation without its items
@@ -46,7 +46,6 @@ _JSON = "application/json"
 
 
 async def create_conversation(managed: ManagedStore, owner: str, body: bytes) -> Response:
-    """Raises RequestRefused."""
     sent, metadata = await offload(len(body), read_new, body)
     now = time.time()
     conversation_id = CONVERSATION_PREFIX + number_of(now, getrandbits(NOISE_BITS))
@@ -60,7 +59,6 @@ async def create_conversation(managed: ManagedStore, owner: str, body: bytes) ->
 
 
 async def read_conversation(managed: ManagedStore, owner: str, conversation_id: str) -> Response:
-    """Raises RequestRefused."""
     with _refused(conversation_id):
         found = await managed.call(
             "read", lambda store: store.conversations.read(owner, conversation_id)
@@ -71,7 +69,6 @@ async def read_conversation(managed: ManagedStore, owner: str, conversation_id: 
 async def update_conversation(
     managed: ManagedStore, owner: str, conversation_id: str, body: bytes
 ) -> Response:
-    """Raises RequestRefused."""
     metadata = await offload(len(body), read_update, body)
     with _refused(conversation_id):
         changed = await managed.call(
@@ -81,7 +78,6 @@ async def update_conversation(
 
 
 async def delete_conversation(managed: ManagedStore, owner: str, conversation_id: str) -> Response:
-    """Raises RequestRefused."""
     with _refused(conversation_id):
         await managed.call(
             "delete", lambda store: store.conversations.delete(owner, conversation_id)
@@ -92,7 +88,6 @@ async def delete_conversation(managed: ManagedStore, owner: str, conversation_id
 async def add_items(
     managed: ManagedStore, owner: str, conversation_id: str, body: bytes
 ) -> Response:
-    """Raises RequestRefused."""
     sent = await offload(len(body), read_new_items, body)
     number = number_of(time.time(), getrandbits(NOISE_BITS))
     made = await complete_items(managed, owner, sent, f"items {number} of {conversation_id}")
@@ -107,7 +102,6 @@ async def add_items(
 async def list_conversation(
     managed: ManagedStore, owner: str, conversation_id: str, query: Mapping[str, str]
 ) -> Response:
-    """Raises RequestRefused."""
     limit, is_descending = page_limit(query), page_order(query) == "desc"
     after = query.get("after")
     no_item = Missing(f"No item found with id '{after}'", param="after")
@@ -124,7 +118,6 @@ async def list_conversation(
 async def read_item(
     managed: ManagedStore, owner: str, conversation_id: str, item_id: str
 ) -> Response:
-    """Raises RequestRefused."""
     with _refused(conversation_id, _item_missing(conversation_id, item_id)):
         item = await managed.call(
             "items", lambda store: store.conversations.item(owner, conversation_id, item_id)
@@ -135,7 +128,6 @@ async def read_item(
 async def delete_item(
     managed: ManagedStore, owner: str, conversation_id: str, item_id: str
 ) -> Response:
-    """Raises RequestRefused."""
     with _refused(conversation_id, _item_missing(conversation_id, item_id)):
         left = await managed.call(
             "delete",

@@ -1,10 +1,6 @@
-"""The store, over any engine: packs records, removes credentials and checks the caps. And opens one by its URL:
+"""The store, over any engine: packs records, removes credentials and checks the caps. `open_store` opens one by its URL.
 
-memory:                                nothing survives the process
-sqlite:                                a file in the user's state directory
-sqlite:///var/lib/dragoman/store.db    this file; `sqlite:` and a path without a leading slash is relative
-sqlite:…?synchronous=normal            faster where fsync is slow; a power failure may lose acknowledged writes
-postgresql://user@host/database        any URL that libpq accepts; `postgres://` is equivalent
+`config.environment` says which URLs there are.
 """
 
 import os
@@ -12,6 +8,7 @@ import time
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from contextlib import contextmanager
 
+from dragoman._json import dumps
 from dragoman.config.environment import sqlite_place, store_engine
 from dragoman.config.settings import StoreSettings
 from dragoman.core.surrogates import replace_lone
@@ -54,11 +51,9 @@ from dragoman.store.engine import (
 from dragoman.store.key_usage import (
     KeyChange,
     KeyRequest,
-    KeyState,
     KeyUsage,
     LimitReached,
     admit,
-    changed,
     read_state,
     report,
     usage_of,
@@ -305,15 +300,14 @@ class Store:
         A request that is admitted is counted, and counts as running for `store.lease` seconds unless it is renewed.
         """
 
-        def apply(state: KeyState) -> LimitReached | None:
-            now = self._clock()
-            until = now + self._settings.lease
-            report(state, change, now, until)
-            return None if asked is None else admit(state, asked, now, until)
-
         def update(data: bytes | None) -> tuple[bytes, LimitReached | None]:
             with _readable():
-                return changed(data, apply)
+                state = read_state(data)
+                now = self._clock()
+                until = now + self._settings.lease
+                report(state, change, now, until)
+                reached = None if asked is None else admit(state, asked, now, until)
+                return dumps(state), reached
 
         return await self._engine.change_key(_clean(name), update)
 
