@@ -61,9 +61,9 @@ def _compressor() -> "ZstdCompressor | None":
     if not hasattr(_local, "compressor"):
         _local.compressor = None
         with suppress(ImportError):
-            from zstandard import ZstdCompressor  # noqa: PLC0415 - of the extra `server`
+            import zstandard  # noqa: PLC0415 - of the extra `server`
 
-            _local.compressor = ZstdCompressor(level=_ZSTD_LEVEL)
+            _local.compressor = zstandard.ZstdCompressor(level=_ZSTD_LEVEL)
     found: ZstdCompressor | None = _local.compressor
     return found
 

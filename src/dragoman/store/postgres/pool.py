@@ -8,8 +8,9 @@ so that no request notices a restart of the database between two requests.
 
 import asyncio
 import select
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
+from typing import LiteralString
 
 import psycopg
 from psycopg import errors
@@ -47,6 +48,9 @@ _DEFAULTS = {
 }
 
 
+Statement = LiteralString | bytes
+
+
 class Connection(psycopg.AsyncConnection[TupleRow]):
     """A connection that stops waiting at once when its task is cancelled; psycopg would ask the server to cancel first.
 
@@ -60,6 +64,16 @@ class Connection(psycopg.AsyncConnection[TupleRow]):
         timeout: float | None = None,  # noqa: ASYNC109 - psycopg's own parameter
     ) -> RV:
         return await wait_async(gen, self.pgconn.socket, interval=interval, timeout=timeout)
+
+    # In binary format: bytes in text format take twice their size.
+
+    async def one(self, statement: Statement, values: Mapping[str, object]) -> TupleRow | None:
+        """Return the first row of a statement's result."""
+        return await (await self.execute(statement, values, binary=True)).fetchone()
+
+    async def all(self, statement: Statement, values: Mapping[str, object]) -> list[TupleRow]:
+        """Return the rows of a statement's result."""
+        return await (await self.execute(statement, values, binary=True)).fetchall()
 
 
 class PostgresPool:

@@ -334,7 +334,7 @@ def test_deadlock_without_end_is_reported(bench: Bench, monkeypatch: pytest.Monk
         raise errors.DeadlockDetected("deadlock detected")
 
     async def work(store: Store) -> None:
-        monkeypatch.setattr("dragoman.store.postgres.engine._one", fail)
+        monkeypatch.setattr("dragoman.store.postgres.pool.Connection.one", fail)
         with pytest.raises(StoreUnavailable, match="DeadlockDetected"):
             await store.read(OWNER, "a")
 
