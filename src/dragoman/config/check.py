@@ -36,7 +36,6 @@ from dragoman.config.settings import (
     InspectSettings,
     ModelLimits,
     OtelSettings,
-    PeerSettings,
     Route,
     ServerSettings,
     Settings,
@@ -367,11 +366,8 @@ def _peers(upstream: UpstreamSettings, path: str) -> Iterator[str]:
         elif names.index(peer.name) != index:
             yield f"{where}.name: expected a name of its own, {peer.name!r} is there already"
         yield from _address(peer.base_url, f"{where}.base_url")
-        yield from _keys_of(structs.replace(upstream, **_key_settings(peer)), where)
-
-
-def _key_settings(peer: PeerSettings) -> dict[str, object]:
-    return {name: getattr(peer, name) for name in ("api_key", "api_key_env", "token_command")}
+        keys = {key: getattr(peer, key) for key in ("api_key", "api_key_env", "token_command")}
+        yield from _keys_of(structs.replace(upstream, **keys), where)
 
 
 def _upstream(upstream: UpstreamSettings, path: str) -> Iterator[str]:

@@ -197,7 +197,7 @@ def without_section(data: bytes, table: str, name: str) -> bytes:
     others = [place.line - 1 for found, place in places.items() if found[:2] != (table, name)]
     last = min([line for line in others if line > first], default=len(lines))
     # Comments directly before the next section belong to that one.
-    while last < len(lines) and last > first + 1 and _is_comment(lines[last - 1]):
+    while last < len(lines) and last > first + 1 and lines[last - 1].lstrip().startswith(b"#"):
         last -= 1
     if first > 0 and not lines[first - 1].strip() and last == len(lines):
         first -= 1
@@ -207,10 +207,6 @@ def without_section(data: bytes, table: str, name: str) -> bytes:
     if _table(after, table) != left or _without(after, table) != _without(before, table):
         raise _by_hand(path)
     return made
-
-
-def _is_comment(line: bytes) -> bool:
-    return line.lstrip().startswith(b"#")
 
 
 def _parsed(data: bytes) -> dict[str, object]:

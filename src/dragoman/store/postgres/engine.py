@@ -68,7 +68,8 @@ class PostgresEngine:
     async def insert(self, entry: Entry, now: float, ttl: float) -> None:
         made = entry()
         new = made.row
-        values = {**_values(made), **_life(now, ttl), "now": now}
+        values = {**_values(made), "now": now, "expires": now + ttl}
+        values["later"] = now + ttl + ttl * STEP
         statement = statements.INSERT_FIRST if new.parent is None else statements.INSERT
 
         async def write(connection: Connection) -> bool:
@@ -386,7 +387,3 @@ async def _settle(connection: Connection, child: Row, status: Status) -> None:
         await connection.execute(statements.RELEASE, claim)
     elif await connection.one(statements.SETTLE, claim) is None:
         raise claim_taken(child.id, child.parent)
-
-
-def _life(now: float, ttl: float) -> dict[str, float]:
-    return {"expires": now + ttl, "later": now + ttl + ttl * STEP}
