@@ -22,8 +22,7 @@ from dragoman._json import Raw
 from dragoman.config.settings import StoreSettings
 from dragoman.model.parts import Text
 from dragoman.model.request import Request, Tool, Turn
-from dragoman.store.contract import Store
-from dragoman.store.engine_store import open_store
+from dragoman.store.engine_store import Store, open_store
 from dragoman.store.packing import StreamBuffer
 from dragoman.store.records import Draft, StoredEnd
 

@@ -50,6 +50,7 @@ __all__ = (
 class GatewayError(Exception):
     """Root of the tree. `message` says what was expected, what came, and where.
 
+    kind, status: None: those of the class.
     detail: text for the operator only, such as addresses of other machines. It is logged and not sent to clients.
     """
 
@@ -57,9 +58,22 @@ class GatewayError(Exception):
     status: int = 500
     detail: str = ""
 
-    def __init__(self, message: str) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        kind: str | None = None,
+        status: int | None = None,
+        detail: str = "",
+    ) -> None:
         super().__init__(message)
         self.message = message
+        if kind is not None:
+            self.kind = kind
+        if status is not None:
+            self.status = status
+        if detail:
+            self.detail = detail
 
     @property
     def whole(self) -> str:

@@ -12,8 +12,7 @@ from dragoman._json import Raw
 from dragoman.config.settings import StoreSettings
 from dragoman.dialects.responses.conversations import NewItems, complete, read_input, read_items
 from dragoman.dialects.responses.turns import read_history
-from dragoman.store.contract import Store
-from dragoman.store.engine_store import open_store
+from dragoman.store.engine_store import Store, open_store
 from dragoman.store.records import ConversationItem, NewConversation
 
 T = TypeVar("T")

@@ -23,7 +23,6 @@ from dragoman.config.check import check_surroundings, complete
 from dragoman.config.environment import http_address, with_key, write_private
 from dragoman.config.read import Flags, load_checked_settings, load_settings, read_config_file
 from dragoman.config.secrets import mask_url, upstream_secrets
-from dragoman.config.sections import with_section
 from dragoman.config.settings import (
     ANTHROPIC_HOST,
     OPENAI_HOST,
@@ -32,6 +31,7 @@ from dragoman.config.settings import (
     UpstreamSettings,
     peers_of,
 )
+from dragoman.config.toml_text import with_section
 from dragoman.config.trust import change_file, only_changer, plain_http
 from dragoman.config.values import read_toml, toml_value
 from dragoman.core.secrets import Secrets

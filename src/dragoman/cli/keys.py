@@ -19,8 +19,8 @@ from dragoman.cli.options import Options, add_config_option
 from dragoman.cli.screen import CLEAN, show, write
 from dragoman.config.check import complete
 from dragoman.config.read import find_file, read_config_file
-from dragoman.config.sections import with_section, without_section
 from dragoman.config.settings import KeySettings, Settings
+from dragoman.config.toml_text import with_section, without_section
 from dragoman.config.trust import change_file, only_changer
 from dragoman.config.values import key_path, read_struct, read_toml, toml_value
 from dragoman.errors import ConfigError

@@ -11,13 +11,14 @@ from importlib.util import find_spec
 from ipaddress import ip_address
 from shutil import which
 from typing import get_args
-from urllib.parse import urlsplit
 
 from msgspec import structs
 
 from dragoman.config.environment import (
+    DEFAULT_PORTS,
     certificate_problems,
     http_address,
+    origin_of,
     proxy_from,
     store_engine,
 )
@@ -35,7 +36,6 @@ from dragoman.config.settings import (
     InspectSettings,
     ModelLimits,
     OtelSettings,
-    PeerSettings,
     Route,
     ServerSettings,
     Settings,
@@ -139,7 +139,7 @@ def check_surroundings(settings: Settings, environ: Mapping[str, str]) -> None:
         ConfigError: one is missing.
     """
     problems: list[str] = []
-    for path, upstream in _servers(settings):
+    for path, upstream in servers_of(settings):
         variable = upstream.api_key_env
         if variable is not None and not environ.get(variable):
             problems.append(
@@ -172,7 +172,7 @@ def check_surroundings(settings: Settings, environ: Mapping[str, str]) -> None:
 def _proxy_and_certificates(settings: Settings, environ: Mapping[str, str]) -> list[str]:
     """Problems with the variables that all upstreams share, each once."""
     found: dict[str, None] = {}
-    for _, upstream in _servers(settings):
+    for _, upstream in servers_of(settings):
         try:
             if upstream.proxy is None and upstream.base_url:
                 proxy_from(upstream.base_url, environ)
@@ -334,12 +334,12 @@ def _upstreams(settings: Settings) -> Iterator[str]:
             yield f"{path}: expected a name of letters, digits, `_`, `.` and `-`"
         yield from _upstream(upstream, path)
         yield from _peers(upstream, path)
-    for path, upstream in _servers(settings):
+    for path, upstream in servers_of(settings):
         if _is_own_address(settings.server, upstream.base_url):
             yield f"{path}.base_url: {mask_url(upstream.base_url)} is this gateway's own address"
 
 
-def _servers(settings: Settings) -> Iterator[tuple[str, UpstreamSettings]]:
+def servers_of(settings: Settings) -> Iterator[tuple[str, UpstreamSettings]]:
     """Each upstream, or each of its peers as one, with its place in the settings."""
     for name, upstream in settings.upstreams.items():
         path = key_path("upstreams", name)
@@ -366,11 +366,8 @@ def _peers(upstream: UpstreamSettings, path: str) -> Iterator[str]:
         elif names.index(peer.name) != index:
             yield f"{where}.name: expected a name of its own, {peer.name!r} is there already"
         yield from _address(peer.base_url, f"{where}.base_url")
-        yield from _keys_of(structs.replace(upstream, **_key_settings(peer)), where)
-
-
-def _key_settings(peer: PeerSettings) -> dict[str, object]:
-    return {name: getattr(peer, name) for name in ("api_key", "api_key_env", "token_command")}
+        keys = {key: getattr(peer, key) for key in ("api_key", "api_key_env", "token_command")}
+        yield from _keys_of(structs.replace(upstream, **keys), where)
 
 
 def _upstream(upstream: UpstreamSettings, path: str) -> Iterator[str]:
@@ -561,13 +558,8 @@ def _limits(limits: ModelLimits, path: str) -> Iterator[str]:
 
 def _is_own_address(server: ServerSettings, base_url: str) -> bool:
     """Whether requests to this address would come back to the gateway: clients use the same variables to find the gateway."""
-    try:
-        parts = urlsplit(base_url)
-        port = parts.port or {"http": 80, "https": 443}.get(parts.scheme, 0)
-    except ValueError:
-        return False
-    host = parts.hostname or ""
-    return port == server.port and (
+    scheme, host, port = origin_of(base_url)
+    return (port or DEFAULT_PORTS.get(scheme, 0)) == server.port and (
         host == server.host.lower() or (is_loopback(host) and _listens_on_loopback(server.host))
     )
 

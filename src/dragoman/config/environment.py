@@ -5,7 +5,7 @@ A store is named by its URL:
     memory:                                nothing survives the process
     sqlite:                                a file in the user's state directory
     sqlite:///var/lib/dragoman/store.db    this file; a path directly after `sqlite:`, without slashes, is relative
-    sqlite:…?synchronous=normal            faster where fsync is slow; a power failure may lose the latest writes
+    sqlite:…?synchronous=normal            faster where fsync is slow; a power failure may lose acknowledged writes
     postgresql://user@host/database        any URL that libpq accepts; `postgres://` means the same
 """
 
@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from ipaddress import ip_address, ip_network
 from pathlib import Path
-from typing import get_args
+from typing import NamedTuple, get_args
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from msgspec import Struct, structs
@@ -31,6 +31,7 @@ from dragoman.errors import ConfigError
 from dragoman.obsidian.settings import PROXY_VARIABLES
 
 UPSTREAM_KEY_VARIABLE = "DRAGOMAN_UPSTREAM_KEY"
+DEFAULT_PORTS = {"http": 80, "https": 443}
 _STORES = "expected memory:, sqlite:, sqlite:///path or postgresql://… as the store's url"
 
 
@@ -108,11 +109,8 @@ def with_key(upstream: UpstreamSettings, environ: Mapping[str, str]) -> Upstream
         return structs.replace(upstream, api_key=PASS_ON)
     if environ.get(UPSTREAM_KEY_VARIABLE):
         return structs.replace(upstream, api_key_env=UPSTREAM_KEY_VARIABLE)
-    try:
-        host = urlsplit(upstream.base_url).hostname
-    except ValueError:  # `check.complete` reports it
-        return upstream
-    variable = {OPENAI_HOST: "OPENAI_API_KEY", ANTHROPIC_HOST: "ANTHROPIC_API_KEY"}.get(host or "")
+    host = origin_of(upstream.base_url).host
+    variable = {OPENAI_HOST: "OPENAI_API_KEY", ANTHROPIC_HOST: "ANTHROPIC_API_KEY"}.get(host)
     if variable and environ.get(variable):
         return structs.replace(upstream, api_key_env=variable)
     return upstream
@@ -122,6 +120,23 @@ def proxy_variable(scheme: str, environ: Mapping[str, str]) -> str | None:
     """The variable that names the proxy for addresses of a scheme; None if none is set. Lower case wins, as in curl."""
     names = ("https_proxy", "HTTPS_PROXY") if scheme == "https" else ("http_proxy", "HTTP_PROXY")
     return next((name for name in names if environ.get(name, "").strip()), None)
+
+
+class Origin(NamedTuple):
+    """The server of an address. `port`: None if the address has none."""
+
+    scheme: str
+    host: str
+    port: int | None
+
+
+def origin_of(url: str) -> Origin:
+    """The server of an address; without a scheme and a host if it cannot be read, which `check.complete` reports."""
+    try:
+        parts = urlsplit(url)
+        return Origin(parts.scheme, parts.hostname or "", parts.port)
+    except ValueError:
+        return Origin("", "", None)
 
 
 def http_address(url: str) -> SplitResult | None:
@@ -142,13 +157,9 @@ def proxy_from(url: str, environ: Mapping[str, str]) -> str | None:
     Raises:
         ConfigError: the variable holds no address of an HTTP proxy. The message does not quote it: it may hold a password.
     """
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname or "", parts.port
-    except ValueError:  # `check.complete` reports it
-        return None
-    variable = proxy_variable(parts.scheme, environ)
-    port = port or {"http": 80, "https": 443}.get(parts.scheme)
+    scheme, host, port = origin_of(url)
+    variable = proxy_variable(scheme, environ)
+    port = port or DEFAULT_PORTS.get(scheme)
     if variable is None or not host or _is_here(host):
         return None
     exceptions = environ.get("no_proxy") or environ.get("NO_PROXY") or ""

@@ -11,7 +11,8 @@ from typing import cast
 from urllib.parse import urlsplit
 
 from dragoman._json import loads
-from dragoman.config.settings import McpServerSettings, OAuthSettings, port_of
+from dragoman.config.environment import origin_of
+from dragoman.config.settings import McpServerSettings, OAuthSettings
 from dragoman.config.values import described, range_problems, read_struct
 from dragoman.errors import ConfigError, MalformedJson
 
@@ -260,11 +261,8 @@ def _credential_problems(oauth: OAuthSettings, where: str) -> Iterator[str]:
 
 
 def _is_url(text: str, *schemes: str) -> bool:
-    try:
-        parts = urlsplit(text)
-    except ValueError:
-        return False
-    return parts.scheme in schemes and bool(parts.hostname) and port_of(text) != -1
+    scheme, host, _ = origin_of(text)
+    return scheme in schemes and bool(host)
 
 
 def check_header_value(name: str, value: str, where: str) -> None:

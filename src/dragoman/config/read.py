@@ -20,7 +20,6 @@ from msgspec import Struct, structs
 
 from dragoman.config.check import check_surroundings, complete, config_error
 from dragoman.config.environment import Override, overrides_from, upstreams_from, with_key
-from dragoman.config.lines import line_of, located, places_of
 from dragoman.config.secrets import mask_url
 from dragoman.config.settings import (
     KIND_HINTS,
@@ -33,6 +32,7 @@ from dragoman.config.settings import (
     StoreSettings,
     UpstreamSettings,
 )
+from dragoman.config.toml_text import line_of, located, places_of
 from dragoman.config.trust import FoundFile, claims_of, refuse_untrusted
 from dragoman.config.values import read_struct, read_toml, read_usable, suggestion, words
 from dragoman.errors import ConfigError

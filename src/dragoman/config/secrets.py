@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from msgspec import structs
 
-from dragoman.config.environment import proxy_variable
+from dragoman.config.environment import origin_of, proxy_variable
 from dragoman.config.settings import (
     ANTHROPIC_HOST,
     OPENAI_HOST,
@@ -167,11 +167,7 @@ def hidden_from_clients(settings: UpstreamSettings, key: str | None = None) -> S
 
 
 def _places(url: str) -> Iterator[str]:
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname or "", parts.port
-    except ValueError:  # such an address is refused elsewhere
-        return
+    _, host, port = origin_of(url)
     if not host or host in _PUBLIC:
         return
     yield url

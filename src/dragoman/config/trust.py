@@ -24,13 +24,12 @@ from contextlib import ExitStack, contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import cast
-from urllib.parse import urlsplit
 
 from msgspec import Struct
 
 from dragoman._json import dumps_document, loads
-from dragoman.config.check import is_loopback
-from dragoman.config.environment import replace_file, state_folder, write_private
+from dragoman.config.check import is_loopback, servers_of
+from dragoman.config.environment import Origin, origin_of, replace_file, state_folder, write_private
 from dragoman.config.secrets import mask_command, mask_url
 from dragoman.config.settings import (
     ANTHROPIC_HOST,
@@ -39,9 +38,7 @@ from dragoman.config.settings import (
     McpServerSettings,
     Settings,
     UpstreamSettings,
-    peers_of,
 )
-from dragoman.config.values import key_path
 from dragoman.errors import ConfigError, MalformedJson
 
 if sys.platform != "win32":
@@ -59,8 +56,6 @@ _OWN_STORES = ("", "memory:", "sqlite:")
 _OTHERS_MAY_WRITE = 0o022
 # Bytes. The record has one entry for each file that the user ever trusted.
 _MAX_RECORD = 4 * 1024 * 1024
-
-_Origin = tuple[str, str, int | None]
 
 
 class Claim(Struct, frozen=True):
@@ -182,12 +177,7 @@ def claims_of(file: Settings, used: Settings, environ: Mapping[str, str]) -> tup
     own = dict(_own_places(environ))
     return (
         *_server_claims(file, used),
-        *(
-            claim
-            for name, upstream in file.upstreams.items()
-            for path, each in _places(name, upstream)
-            for claim in _upstream_claims(each, path, own)
-        ),
+        *(claim for path, each in servers_of(file) for claim in _upstream_claims(each, path, own)),
         *(
             claim
             for index, server in enumerate(file.mcp)
@@ -239,14 +229,15 @@ def change_file(path: Path, before: bytes, changed: bytes, environ: Mapping[str,
 def plain_http(settings: Settings) -> list[str]:
     """The places where a key leaves this machine unencrypted, each as a sentence."""
     found: list[str] = []
-    for name, upstream in settings.upstreams.items():
-        for path, own in _places(name, upstream):
-            has_key = own.api_key or own.api_key_env or own.token_command or own.headers
-            if has_key and _is_plain(own.base_url):
-                found.append(f"{path}: its key goes over plain http to {_host(own.base_url)}")
+    for path, own in servers_of(settings):
+        has_key = own.api_key or own.api_key_env or own.token_command or own.headers
+        if has_key and _is_plain(own.base_url):
+            found.append(f"{path}: its key goes over plain http to {origin_of(own.base_url).host}")
     for index, server in enumerate(settings.mcp):
         if (server.headers or server.headers_from) and _is_plain(server.url):
-            found.append(f"mcp[{index}]: its headers go over plain http to {_host(server.url)}")
+            found.append(
+                f"mcp[{index}]: its headers go over plain http to {origin_of(server.url).host}"
+            )
     return found
 
 
@@ -276,7 +267,7 @@ def _server_claims(file: Settings, used: Settings) -> Iterator[Claim]:
     if (
         collector is not None
         and used.otel.endpoint == collector
-        and not is_loopback(_host(collector))
+        and not is_loopback(origin_of(collector).host)
     ):
         what = f"send traces of all requests, without their contents, to {mask_url(collector)}"
         yield Claim("otel.endpoint", what)
@@ -286,7 +277,7 @@ def _server_claims(file: Settings, used: Settings) -> Iterator[Claim]:
 
 
 def _upstream_claims(
-    upstream: UpstreamSettings, path: str, own: Mapping[_Origin, str]
+    upstream: UpstreamSettings, path: str, own: Mapping[Origin, str]
 ) -> Iterator[Claim]:
     if upstream.kind == "rehearsal":
         return
@@ -320,15 +311,6 @@ def _upstream_claims(
         yield Claim(f"{path}.auth_file", f"send the login in {upstream.auth_file} to {place}")
 
 
-def _places(name: str, upstream: UpstreamSettings) -> Iterator[tuple[str, UpstreamSettings]]:
-    """The upstream, or each of its peers as an upstream of its own, with its place in the file."""
-    path = key_path("upstreams", name)
-    if not upstream.peers:
-        yield path, upstream
-    for index, own in enumerate(peers_of(name, upstream).values() if upstream.peers else ()):
-        yield f"{path}.peers[{index}]", own
-
-
 def _mcp_claims(server: McpServerSettings, path: str) -> Iterator[Claim]:
     if server.command:
         yield _start(f"{path}.command", server.command)
@@ -354,40 +336,27 @@ def _with_variables(where: str, variables: Mapping[str, str]) -> Claim:
     return Claim(where, f"with the variables {', '.join(variables)}", f"with {pairs}")
 
 
-def _origin(url: str) -> _Origin:
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError:  # such an address is refused elsewhere
-        return "", "", None
-    return parts.scheme, parts.hostname or "", port
-
-
-def _host(url: str) -> str:
-    return _origin(url)[1]
-
-
 def _is_plain(url: str) -> bool:
-    scheme, host, _ = _origin(url)
+    scheme, host, _ = origin_of(url)
     return scheme == "http" and not is_loopback(host)
 
 
-def _is_known(url: str, own: Mapping[_Origin, str]) -> bool:
+def _is_known(url: str, own: Mapping[Origin, str]) -> bool:
     """Whether the address is on this machine, a vendor's, or one that the user's environment names."""
-    origin = _origin(url)
+    origin = origin_of(url)
     scheme, host, _ = origin
     return is_loopback(host) or (scheme == "https" and host in _VENDORS) or origin in own
 
 
-def _key_of(url: str, own: Mapping[_Origin, str]) -> str | None:
+def _key_of(url: str, own: Mapping[Origin, str]) -> str | None:
     """The variable whose key is meant for this address."""
-    origin = _origin(url)
+    origin = origin_of(url)
     scheme, host, _ = origin
     return own.get(origin) or (_VENDORS.get(host) if scheme == "https" else None)
 
 
-def _own_places(environ: Mapping[str, str]) -> Iterator[tuple[_Origin, str]]:
+def _own_places(environ: Mapping[str, str]) -> Iterator[tuple[Origin, str]]:
     for variable, key in _OWN_PLACES.items():
-        origin = _origin(environ.get(variable, ""))
-        if origin[1]:
+        origin = origin_of(environ.get(variable, ""))
+        if origin.host:
             yield origin, key

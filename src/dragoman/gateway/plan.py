@@ -471,7 +471,7 @@ def plan_kept(
     notes = keeper.expect(target.upstream, FAMILIES.get(target.dialect, ""))
     plan = structs.replace(plan, keeper=keeper, encode=structs.replace(plan.encode, notes=notes))
     named = partial(_plan_named, plan, keeper)
-    if plan.relay == "none" or keeper.is_background or (keeper.names_itself and not is_native):
+    if plan.relay == "none" or keeper.draft.background or (keeper.names_itself and not is_native):
         return named()
     if target.settings.keeps_responses:  # and clients continue them by the upstream's ids
         return plan
@@ -480,10 +480,10 @@ def plan_kept(
 
 def _plan_named(plan: AnswerPlan, keeper: Keeper) -> AnswerPlan:
     """The plan for an answer that has our id."""
-    own = keeper.response_id
+    own = keeper.draft.id
     encode = structs.replace(plan.encode, response_id=own, seed=own)
-    if keeper.is_background:
-        encode = structs.replace(encode, created=int(keeper.created), is_queued=True)
+    if keeper.draft.background:
+        encode = structs.replace(encode, created=int(keeper.draft.created), is_queued=True)
     return structs.replace(plan, encode=encode, relay="none")
 
 

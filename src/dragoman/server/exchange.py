@@ -465,10 +465,10 @@ class Exchange:
         background.acknowledge(Queued(key, body))
 
     def _queued_context(self, keeper: Keeper) -> EncodeContext:
-        own = keeper.response_id
+        own = keeper.draft.id
         return EncodeContext(
             model=self.record.model,
-            created=int(keeper.created),
+            created=int(keeper.draft.created),
             seed=own,
             response_id=own,
             request=self._settings(),
@@ -558,7 +558,7 @@ class Exchange:
         if keeper is None:
             raise AssertionError("an answer over a WebSocket is stored or remembered")
         self.record.stream = True
-        own, now = keeper.response_id, self._gateway.wall_clock
+        own, now = keeper.draft.id, self._gateway.wall_clock
         context = EncodeContext(
             model=self.record.model,
             created=int(now()),
@@ -730,7 +730,7 @@ class Exchange:
             if self._answer is not None:
                 await self._answer.fail(error)
             return
-        if self._keeper is not None and self._keeper.is_background and self._keeper.is_begun:
+        if self._keeper is not None and self._keeper.draft.background and self._keeper.is_begun:
             await self._fail_queued(self._keeper, error)
             return
         limits = self._recorder.error_limits

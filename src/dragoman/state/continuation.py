@@ -20,7 +20,7 @@ from typing import Protocol
 from msgspec import Struct, structs
 
 from dragoman._json import as_object, loads
-from dragoman.core.ids import CONVERSATION_PREFIX, RESPONSE_PREFIX, response_of
+from dragoman.core.ids import CONVERSATION_PREFIX, RESPONSE_PREFIX
 from dragoman.dialects.responses import (
     asks_for_background,
     conversation_of,
@@ -39,6 +39,7 @@ from dragoman.state.held_conversation import (
     Missing,
     conversation_missing,
     decode_items,
+    responses_of,
 )
 from dragoman.state.keeper import Keeper
 from dragoman.state.managed_store import ManagedStore
@@ -163,23 +164,23 @@ async def find_continuation(
     """
     if door == "messages":
         return await _continue_thread(managed, request, caller)
+    asked = _Asked(request, caller, waits=waits, memory=memory)
     conversation_id = conversation_of(request)
     if conversation_id is not None and managed.is_on:
-        asked = _Asked(request, caller, waits=waits, memory=memory)
         found = await _continue_conversation(managed, conversation_id, asked)
         if found is not None:
             return found
     if memory is not None:
-        return await _continue_on_connection(managed, request, caller, memory, waits=waits)
+        return await _continue_on_connection(managed, asked, memory)
     links: tuple[Link, ...] = ()
     previous = request.previous_id
     if previous is not None:
         links = await _known(managed, caller.owner, previous)
-    return await _continue_response(managed, request, caller, links, waits=waits)
+    return await _continue_response(managed, asked, links)
 
 
 class _Asked(Struct, frozen=True):
-    """A request that continues a conversation. `waits`, `memory`: see `find_continuation`."""
+    """A Responses request that may continue something. `waits`, `memory`: see `find_continuation`."""
 
     request: Request
     caller: StorageCaller
@@ -267,13 +268,9 @@ def _renamed(request: Request, new: Sequence[Turn]) -> Request:
 
 
 async def _continue_on_connection(
-    managed: ManagedStore,
-    request: Request,
-    caller: StorageCaller,
-    memory: ConnectionMemory,
-    *,
-    waits: bool,
+    managed: ManagedStore, asked: _Asked, memory: ConnectionMemory
 ) -> Continuation:
+    request, caller = asked.request, asked.caller
     links: tuple[Link, ...] = ()
     past_bytes = 0
     previous = request.previous_id
@@ -291,13 +288,14 @@ async def _continue_on_connection(
         if link is not None:
             request, links = continued(links, request), ()
     if managed.is_on:
-        found = await _continue_response(managed, request, caller, links, waits=waits)
+        changed = structs.replace(asked, request=request)
+        found = await _continue_response(managed, changed, links)
     else:
         found = Continuation(missing=references(request))
     if found.request is None and previous is not None:
         found = structs.replace(found, request=request)
     keeper = found.keeper
-    if keeper is not None and not keeper.only_waiting:
+    if keeper is not None and not keeper.draft.only_waiting:
         return found
     if keeper is None:
         draft = _draft("responses", caller, found.request or request, previous)
@@ -324,21 +322,17 @@ def _check_outputs(links: Sequence[Link], request: Request) -> None:
 
 
 async def _continue_response(
-    managed: ManagedStore,
-    request: Request,
-    caller: StorageCaller,
-    links: tuple[Link, ...],
-    *,
-    waits: bool = False,
+    managed: ManagedStore, asked: _Asked, links: tuple[Link, ...]
 ) -> Continuation:
     """Return the continuation of stored responses, or of none, with the items that the request refers to."""
+    request, caller = asked.request, asked.caller
     previous = request.previous_id
     wanted = references(request)
     referred = None
     if wanted and (links or previous is None):
         referred = await _resolve(managed, caller.owner, request, wanted)
         request = referred.request
-    keeper = make_keeper(managed, request, lambda: caller, links=links, waits=waits)
+    keeper = make_keeper(managed, request, lambda: caller, links=links, waits=asked.waits)
     missing = () if referred is None else referred.missing
     known = (*links[-1:], *(() if referred is None else referred.links))
     if not known and (referred is None or set(missing) == set(wanted)):
@@ -664,13 +658,9 @@ async def _resolve(
     managed: ManagedStore, owner: str, request: Request, wanted: tuple[str, ...]
 ) -> _Referred:
     """Raises StoreError: the store did not answer."""
-    places = {item_id: response_of(item_id) for item_id in wanted}
-    foreign = [item_id for item_id, place in places.items() if place is None]
-    if foreign:
-        places.update(await managed.call("items", lambda store: store.find_items(owner, foreign)))
     links = [
         link
-        for response_id in sorted({place for place in places.values() if place is not None})
+        for response_id in await responses_of(managed, owner, wanted)
         if (link := await _link(managed, owner, response_id)) is not None
     ]
     items = _items(links)

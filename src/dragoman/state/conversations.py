@@ -1,4 +1,4 @@
-"""Conversations over HTTP: one function for each endpoint.
+"""Conversations over HTTP: one function for each endpoint. Each may raise RequestRefused.
 
     POST   /v1/conversations                      a new conversation, with up to 20 items
     GET    /v1/conversations/{id}                 the conversation without its items
@@ -13,7 +13,8 @@ A request with `conversation` continues one: `continuation`, `held_conversation`
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from random import getrandbits
 
 from starlette.responses import Response
@@ -45,7 +46,6 @@ _JSON = "application/json"
 
 
 async def create_conversation(managed: ManagedStore, owner: str, body: bytes) -> Response:
-    """Raises RequestRefused."""
     sent, metadata = await offload(len(body), read_new, body)
     now = time.time()
     conversation_id = CONVERSATION_PREFIX + number_of(now, getrandbits(NOISE_BITS))
@@ -53,122 +53,107 @@ async def create_conversation(managed: ManagedStore, owner: str, body: bytes) ->
     new = NewConversation(
         id=conversation_id, owner=owner, created=now, metadata=metadata, items=items
     )
-    try:
+    with _refused(conversation_id):
         made = await managed.call("create", lambda store: store.conversations.create(new))
-    except StoreConflict as error:
-        raise _in_conversation() from error
     return _written(made)
 
 
 async def read_conversation(managed: ManagedStore, owner: str, conversation_id: str) -> Response:
-    """Raises RequestRefused."""
-    try:
+    with _refused(conversation_id):
         found = await managed.call(
             "read", lambda store: store.conversations.read(owner, conversation_id)
         )
-    except StoreMissing as error:
-        raise conversation_missing(conversation_id) from error
     return _written(found)
 
 
 async def update_conversation(
     managed: ManagedStore, owner: str, conversation_id: str, body: bytes
 ) -> Response:
-    """Raises RequestRefused."""
     metadata = await offload(len(body), read_update, body)
-    try:
+    with _refused(conversation_id):
         changed = await managed.call(
             "update", lambda store: store.conversations.update(owner, conversation_id, metadata)
         )
-    except StoreMissing as error:
-        raise conversation_missing(conversation_id) from error
     return _written(changed)
 
 
 async def delete_conversation(managed: ManagedStore, owner: str, conversation_id: str) -> Response:
-    """Raises RequestRefused."""
-    try:
+    with _refused(conversation_id):
         await managed.call(
             "delete", lambda store: store.conversations.delete(owner, conversation_id)
         )
-    except StoreMissing as error:
-        raise conversation_missing(conversation_id) from error
     return Response(write_deleted(conversation_id), media_type=_JSON)
 
 
 async def add_items(
     managed: ManagedStore, owner: str, conversation_id: str, body: bytes
 ) -> Response:
-    """Raises RequestRefused."""
     sent = await offload(len(body), read_new_items, body)
     number = number_of(time.time(), getrandbits(NOISE_BITS))
     made = await complete_items(managed, owner, sent, f"items {number} of {conversation_id}")
     items = _stored(made)
-    try:
+    with _refused(conversation_id):
         await managed.call(
             "add_items", lambda store: store.conversations.add(owner, conversation_id, items)
         )
-    except StoreMissing as error:
-        raise conversation_missing(conversation_id) from error
-    except StoreHeld as error:
-        raise locked() from error
-    except StoreConflict as error:
-        raise _in_conversation() from error
     return _page(items, more=False)
 
 
 async def list_conversation(
     managed: ManagedStore, owner: str, conversation_id: str, query: Mapping[str, str]
 ) -> Response:
-    """Raises RequestRefused."""
     limit, is_descending = page_limit(query), page_order(query) == "desc"
     after = query.get("after")
-    try:
+    no_item = Missing(f"No item found with id '{after}'", param="after")
+    with _refused(conversation_id, no_item):
         page = await managed.call(
             "items",
             lambda store: store.conversations.page(
                 owner, conversation_id, after=after, limit=limit, is_descending=is_descending
             ),
         )
-    except StoreMissing as error:
-        if error.response_id == conversation_id:
-            raise conversation_missing(conversation_id) from error
-        raise Missing(f"No item found with id '{after}'", param="after") from error
     return _page(page.items, more=page.more)
 
 
 async def read_item(
     managed: ManagedStore, owner: str, conversation_id: str, item_id: str
 ) -> Response:
-    """Raises RequestRefused."""
-    try:
+    with _refused(conversation_id, _item_missing(conversation_id, item_id)):
         item = await managed.call(
             "items", lambda store: store.conversations.item(owner, conversation_id, item_id)
         )
-    except StoreMissing as error:
-        raise _missing(error, conversation_id, item_id) from error
     return Response(item.data, media_type=_JSON)
 
 
 async def delete_item(
     managed: ManagedStore, owner: str, conversation_id: str, item_id: str
 ) -> Response:
-    """Raises RequestRefused."""
-    try:
+    with _refused(conversation_id, _item_missing(conversation_id, item_id)):
         left = await managed.call(
             "delete",
             lambda store: store.conversations.delete_item(owner, conversation_id, item_id),
         )
-    except StoreMissing as error:
-        raise _missing(error, conversation_id, item_id) from error
-    except StoreHeld as error:
-        raise locked() from error
     return _written(left)
 
 
-def _missing(error: StoreMissing, conversation_id: str, item_id: str) -> Missing:
-    if error.response_id == conversation_id:
-        return conversation_missing(conversation_id)
+@contextmanager
+def _refused(conversation_id: str, no_item: Missing | None = None) -> Generator[None]:
+    """Refuse the request in OpenAI's words if the store refuses it. `no_item`: for an item that the conversation does not have."""
+    try:
+        yield
+    except StoreMissing as error:
+        if no_item is not None and error.response_id != conversation_id:
+            raise no_item from error
+        raise conversation_missing(conversation_id) from error
+    except StoreHeld as error:
+        raise locked() from error
+    except StoreConflict as error:
+        raise RequestRefused(
+            "Item already in conversation", param="items", code="item_already_in_conversation"
+        ) from error
+
+
+def _item_missing(conversation_id: str, item_id: str) -> Missing:
     return Missing(f"Item with id '{item_id}' not found in conversation '{conversation_id}'.")
 
 
@@ -186,9 +171,3 @@ def _written(found: StoredConversation) -> Response:
 def _page(items: tuple[ConversationItem, ...], *, more: bool) -> Response:
     pairs = [(item.id, item.data) for item in items]
     return Response(write_page(pairs, more=more), media_type=_JSON)
-
-
-def _in_conversation() -> RequestRefused:
-    return RequestRefused(
-        "Item already in conversation", param="items", code="item_already_in_conversation"
-    )

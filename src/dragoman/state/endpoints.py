@@ -36,8 +36,9 @@ from dragoman.state.continuation import with_beginning
 from dragoman.state.conversation import continued, settings_of
 from dragoman.state.keeper import cancelled_error
 from dragoman.state.managed_store import ManagedStore
-from dragoman.store.contract import MAX_PAGE, Key, Store
-from dragoman.store.records import Link, Stored, StoredHead, StreamProgress
+from dragoman.store.contract import MAX_PAGE, Key
+from dragoman.store.engine_store import Store
+from dragoman.store.records import Link, Stored, StreamProgress
 
 SUBMITTED = re.compile(r"(?:/v1)?/responses/([^/]+)/submit_tool_outputs/?")
 
@@ -165,7 +166,10 @@ def _has_ended(stored: Stored) -> bool:
 async def _read_body(managed: ManagedStore, stored: Stored) -> bytes:
     """Return the response object with its current status: it may have been cancelled, continued or abandoned since."""
     head = stored.head
-    body = stored.body or _bare(await managed.call("chain", lambda store: _chain(store, head)))
+    body = stored.body
+    if not body:
+        links = await managed.call("chain", lambda store: store.chain(head.owner, head.id))
+        body = _bare(links)
     match head.status:
         case "cancelled":
             return responses.change_status(body, "cancelled", cancelled_error())
@@ -175,10 +179,6 @@ async def _read_body(managed: ManagedStore, stored: Stored) -> bytes:
             return responses.change_status(body, "completed")
         case _:
             return body
-
-
-def _chain(store: Store, head: StoredHead) -> Awaitable[tuple[Link, ...]]:
-    return store.chain(head.owner, head.id)
 
 
 def _bare(links: Sequence[Link]) -> bytes:

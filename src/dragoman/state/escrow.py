@@ -29,7 +29,7 @@ from dragoman.model.parts import Call, Dialect, Part, Reasoning, Seal
 from dragoman.model.request import Request, Turn
 from dragoman.offload import offload
 from dragoman.state.managed_store import ManagedStore
-from dragoman.store.contract import Store
+from dragoman.store.engine_store import Store
 from dragoman.store.records import Escrowed
 
 logger = logging.getLogger(__name__)

@@ -30,7 +30,7 @@ from dragoman.offload import offload
 from dragoman.state.managed_store import ManagedStore
 from dragoman.store.contract import Key
 from dragoman.store.credentials import remove_from_item
-from dragoman.store.records import ConversationItem
+from dragoman.store.records import ConversationItem, StoredConversation
 
 
 class Missing(RequestRefused):
@@ -89,13 +89,10 @@ class HeldConversation:
         Raises:
             StoreMissing: there is no such conversation. RequestRefused: another response holds it.
         """
-        owner, name, by = self._owner, self.id, self._by
         # Also if the write is cancelled: it may have happened, and then the hold must be given back.
         self.is_held = True
         try:
-            found = await self._managed.call(
-                "hold", lambda store: store.conversations.hold(owner, name, by=by)
-            )
+            found = await self._hold()
         except StoreHeld as error:
             self.is_held = False
             raise locked() from error
@@ -107,9 +104,8 @@ class HeldConversation:
 
     async def read(self) -> None:
         """Read the items. Raises StoreMissing."""
-        owner, name = self._owner, self.id
         items = await self._managed.call(
-            "items", lambda store: store.conversations.items(owner, name)
+            "items", lambda store: store.conversations.items(self._owner, self.id)
         )
         self._taken = {item.id for item in items}
         self.past = await decode_items(items)
@@ -159,11 +155,11 @@ class HeldConversation:
             await self.release()
             return
         is_tried, self._is_tried = self._is_tried, True
-        owner, name, by = self._owner, self.id, self._by
         try:
             with suppress(StoreMissing):  # the owner has deleted the conversation meanwhile
                 await self._managed.call(
-                    "add_items", lambda store: store.conversations.add(owner, name, items, by=by)
+                    "add_items",
+                    lambda store: store.conversations.add(self._owner, self.id, items, by=self._by),
                 )
         except StoreHeld:
             # A write that was stopped may have happened all the same.
@@ -172,10 +168,9 @@ class HeldConversation:
         self.is_held = False
 
     async def _has(self, item_id: str) -> bool:
-        owner, name = self._owner, self.id
         try:
             await self._managed.call(
-                "items", lambda store: store.conversations.item(owner, name, item_id)
+                "items", lambda store: store.conversations.item(self._owner, self.id, item_id)
             )
         except StoreMissing:
             return False
@@ -183,8 +178,7 @@ class HeldConversation:
 
     async def renew(self) -> None:
         """Raises StoreHeld: the hold had lapsed, and another response took it. Other StoreError."""
-        owner, name, by = self._owner, self.id, self._by
-        await self._managed.call("hold", lambda store: store.conversations.hold(owner, name, by=by))
+        await self._hold()
         if not self.is_held:  # the response has ended meanwhile, and this write took the hold again
             await self._give_back()
 
@@ -199,9 +193,14 @@ class HeldConversation:
             await self.release()
 
     async def _give_back(self) -> None:
-        owner, name, by = self._owner, self.id, self._by
         await self._managed.call(
-            "release", lambda store: store.conversations.release(owner, name, by=by)
+            "release",
+            lambda store: store.conversations.release(self._owner, self.id, by=self._by),
+        )
+
+    async def _hold(self) -> StoredConversation:
+        return await self._managed.call(
+            "hold", lambda store: store.conversations.hold(self._owner, self.id, by=self._by)
         )
 
 
@@ -237,14 +236,20 @@ async def find_items(
     wanted = set(item_ids)
     found = await managed.call("items", lambda store: store.conversations.find_items(owner, wanted))
     known = {item_id: item.data for item_id, item in found.items()}
-    places = {item_id: response_of(item_id) for item_id in wanted - known.keys()}
+    rest = wanted - known.keys()
+    for response_id in await responses_of(managed, owner, rest):
+        output = await _output(managed, owner, response_id)
+        known.update({name: data for name, data in output if name in rest})
+    return known
+
+
+async def responses_of(managed: ManagedStore, owner: str, item_ids: Iterable[str]) -> list[str]:
+    """Return the ids of the responses that these items belong to, as far as the items or the store name them."""
+    places = {item_id: response_of(item_id) for item_id in item_ids}
     foreign = [item_id for item_id, place in places.items() if place is None]
     if foreign:
         places.update(await managed.call("items", lambda store: store.find_items(owner, foreign)))
-    for response_id in {place for place in places.values() if place is not None}:
-        output = await _output(managed, owner, response_id)
-        known.update({name: data for name, data in output if name in places})
-    return known
+    return sorted({place for place in places.values() if place is not None})
 
 
 async def _output(managed: ManagedStore, owner: str, response_id: str) -> list[tuple[str, bytes]]:

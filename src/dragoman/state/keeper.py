@@ -53,8 +53,9 @@ from dragoman.state.conversation import without_settings
 from dragoman.state.held_conversation import HeldConversation
 from dragoman.state.managed_store import ManagedStore
 from dragoman.store.codec import read_parts
-from dragoman.store.contract import Key, Store
+from dragoman.store.contract import Key
 from dragoman.store.credentials import remove_credentials
+from dragoman.store.engine_store import Store
 from dragoman.store.packing import StreamBuffer
 from dragoman.store.records import ConversationItem, Draft, Link, StoredEnd, StoredHead
 
@@ -83,7 +84,10 @@ def cancelled_error() -> ErrorInfo:
 
 
 class Keeper:
-    """Stores one answer. `draft.id` is the answer's id if the gateway chooses it. `stop` ends the exchange with an error."""
+    """Stores one answer. `draft.id` is the answer's id if the gateway chooses it. `stop` ends the exchange with an error.
+
+    is_storing: False: nothing is stored, but the answer may be remembered, or added to its conversation.
+    """
 
     __slots__ = (
         "_appended",
@@ -91,14 +95,12 @@ class Keeper:
         "_appending",
         "_beginning",
         "_buffer",
-        "_draft",
         "_end",
         "_family",
         "_has_begun",
         "_has_progress",
         "_held",
         "_is_over",
-        "_is_stored",
         "_is_tried",
         "_managed",
         "_notes",
@@ -109,8 +111,10 @@ class Keeper:
         "_takes_more",
         "_upstream",
         "_waiters",
+        "draft",
         "is_begun",
         "is_ending",
+        "is_storing",
         "problem",
         "since",
     )
@@ -119,14 +123,14 @@ class Keeper:
         self, managed: ManagedStore, draft: Draft, stop: Callable[[ErrorInfo], None]
     ) -> None:
         self._managed = managed
-        self._draft = draft
+        self.draft = draft
         self._stop = stop
         self._notes = StoreNotes()
         self._end: AnswerEnd | None = None
         self._remember: Callable[[Link], None] | None = None
         self._past_bytes = 0
         self._held: HeldConversation | None = None
-        self._is_stored = True
+        self.is_storing = True
         self._has_begun = False  # whether anything was sent
         self._buffer = StreamBuffer()
         # No endpoint returns the stream of a message, nor of a response that only waits.
@@ -159,12 +163,12 @@ class Keeper:
         """
         self._remember = remember
         self._past_bytes = past_bytes
-        self._is_stored = self._draft.only_waiting
+        self.is_storing = self.draft.only_waiting
         self._takes_more = False
 
     def only_add(self) -> None:
         """Do not store the answer; only its conversation gets its input and output."""
-        self._is_stored = self._takes_more = False
+        self.is_storing = self._takes_more = False
 
     def hold(self, held: HeldConversation) -> None:
         """Have the answer belong to a conversation, which it holds until it ends."""
@@ -173,15 +177,6 @@ class Keeper:
         self.since = inf  # it is begun in the store once something was sent
         self._managed.running.add(self)
 
-    @property
-    def is_storing(self) -> bool:
-        return self._is_stored
-
-    @property
-    def only_waiting(self) -> bool:
-        """Whether the answer is stored only while it waits for the outputs of its calls."""
-        return self._draft.only_waiting
-
     def expect(self, upstream: str, family: Family | str) -> StoreNotes:
         """Prepare for the answer of this upstream. Returns the notes that the writer of the answer fills in."""
         self._upstream, self._family = upstream, family
@@ -189,38 +184,21 @@ class Keeper:
         return self._notes
 
     @property
-    def response_id(self) -> str:
-        """The answer's id if the gateway chooses it."""
-        return self._draft.id
-
-    @property
-    def parent(self) -> str | None:
-        return self._draft.parent
-
-    @property
-    def is_background(self) -> bool:
-        return self._draft.background
-
-    @property
-    def created(self) -> float:
-        return self._draft.created
-
-    @property
     def names_itself(self) -> bool:
         """Whether the answer must have the gateway's id: it continues what is stored, or is a message of a thread.
 
         A message's id is sent first of all, before the gateway can know whether the store has a message with that id.
         """
-        draft = self._draft
+        draft = self.draft
         return draft.parent is not None or self._held is not None or draft.door == "messages"
 
     @property
     def key(self) -> Key | None:
         """The key in the store; None while the answer has no id."""
-        if self._draft.claims or self._draft.background or self._held is not None:
-            return self._draft.owner, self._draft.id
+        if self.draft.claims or self.draft.background or self._held is not None:
+            return self.draft.owner, self.draft.id
         response_id = self._notes.response_id if self._has_begun else ""
-        return (self._draft.owner, response_id) if response_id else None
+        return (self.draft.owner, response_id) if response_id else None
 
     async def claim(self) -> None:
         """Begin a response that continues another by a claim, before anything is sent.
@@ -228,7 +206,7 @@ class Keeper:
         Raises:
             StoreError
         """
-        await self._managed.call("begin", lambda store: store.begin(self._draft))
+        await self._managed.call("begin", lambda store: store.begin(self.draft))
         self.is_begun = True
         self._managed.running.add(self)
 
@@ -238,7 +216,7 @@ class Keeper:
         Raises:
             StoreError
         """
-        draft = structs.replace(self._draft, body=body)
+        draft = structs.replace(self.draft, body=body)
         await self._managed.call("begin", lambda store: store.begin(draft))
         self.is_begun = True
         self.take(opening)
@@ -247,12 +225,12 @@ class Keeper:
         """Start a task that appends to the store what was sent of a background response, if that is due."""
         is_idle = self._appending is None or self._appending.done()
         is_due = self._buffer.size > self._appended and now - self._appended_at >= APPEND_SECONDS
-        if self._draft.background and self.is_begun and is_due and is_idle and self._end is None:
+        if self.draft.background and self.is_begun and is_due and is_idle and self._end is None:
             self._appended_at = now
             self._appending = self._managed.spawn(self._append())
 
     async def _append(self) -> None:
-        key, place = (self._draft.owner, self._draft.id), self._appended
+        key, place = (self.draft.owner, self.draft.id), self._appended
         sent = self.sent_from(place)
         opening = None if self._has_progress else self._notes.opening
         body = b"" if opening is None else opening()
@@ -269,7 +247,7 @@ class Keeper:
         if not self._has_begun:
             self._has_begun = True
             self.since = time.monotonic()
-            if self._is_stored:
+            if self.is_storing:
                 self._managed.running.add(self)
         if self._takes_more and self._buffer.add(sent):
             self._takes_more = self._buffer.size <= MAX_STREAM_BYTES
@@ -309,12 +287,12 @@ class Keeper:
         is_whole = self._takes_more and buffer.size <= MAX_STREAM_BYTES
         is_cancelled = False
         try:
-            if self._is_stored:
+            if self.is_storing:
                 is_cancelled = await self._store(end, buffer if is_whole else None)
             else:
                 await self._add_to_conversation(end)
         except StoreError as error:
-            if self._draft.background and not isinstance(error, StoreConflict):
+            if self.draft.background and not isinstance(error, StoreConflict):
                 await self._store_failure(_unstored(error))
             return self._fail(end, last, _unstored(error))
         if is_cancelled and end.status != "failed":
@@ -325,7 +303,7 @@ class Keeper:
 
     async def _store_failure(self, problem: ErrorInfo) -> None:
         """Store that a background response has failed because its end could not be stored, for example because of its size."""
-        owner, response_id = self._draft.owner, self._draft.id
+        owner, response_id = self.draft.owner, self.draft.id
 
         async def fail(store: Store) -> None:
             begun = await store.read(owner, response_id)
@@ -364,7 +342,7 @@ class Keeper:
         """Have the response remembered, unless it failed."""
         if end.status == "failed":
             return
-        draft = self._draft
+        draft = self.draft
         if self._notes.end is None:  # relayed: the last frame of some upstreams repeats no items
             parts = tuple(
                 part for choice in self._notes.outcome().choices[:1] for part in choice.parts
@@ -381,12 +359,8 @@ class Keeper:
             door=draft.door,
             model=draft.model,
             parent=draft.parent,
-            inherits=False,
             open_calls=end.open_calls,
-            upstream="",  # no upstream has stored it
-            family=self._family,
-            continued_by=None,
-            is_settled=False,
+            family=self._family,  # but no upstream, because none has stored it
             size=self._past_bytes + sum([part_size(part) for part in parts]),
         )
         remember(Link(head, request, parts))
@@ -409,12 +383,12 @@ class Keeper:
             StoreError: the body is not stored, and must not be sent.
         """
         end = self._notes.end
-        if end is None and self._draft.door == "responses":
+        if end is None and self.draft.door == "responses":
             end = await offload(len(body), responses.read_body_end, body)
             end = None if end is None else self._with_open_calls(end)
         if end is None:
             return body
-        if not self._is_stored:
+        if not self.is_storing:
             await self._add_to_conversation(end)
             if self._remember is not None:
                 await self._pass_on(end, self._remember)
@@ -422,13 +396,13 @@ class Keeper:
         try:
             await self._store_body(end)
         except RepeatedId:
-            own = self._draft.id
+            own = self.draft.id
             body = await offload(len(body), set_members, body, {"id": dumps_text(own)})
             await self._store_body(structs.replace(end, id=own, body=body))
         return body
 
     async def _store_body(self, end: AnswerEnd) -> None:
-        if end.id != self._draft.id:
+        if end.id != self.draft.id:
             # Remembers the id for the next answer; for this one the store decides.
             self.repeats(end.id)
         if await self._store(end, None):
@@ -470,7 +444,7 @@ class Keeper:
 
     def begin_soon(self) -> None:
         """Start a task that begins the response in the store, so that others see that it runs."""
-        if self._draft.only_waiting or not self._is_stored:
+        if self.draft.only_waiting or not self.is_storing:
             return
         if self._beginning is None and not self._is_over and self.key is not None:
             self._beginning = self._managed.spawn(self._begin())
@@ -491,7 +465,7 @@ class Keeper:
         notes = self._notes
         opening = notes.opening
         body = responses.read_opening(notes.first_frame) if opening is None else opening()
-        draft = structs.replace(self._draft, id=notes.response_id or self._draft.id, body=body)
+        draft = structs.replace(self.draft, id=notes.response_id or self.draft.id, body=body)
         with suppress(StoreError):  # storing the end tries again
             await self._managed.call("begin", lambda store: store.begin(draft))
             self.is_begun = True
@@ -499,7 +473,7 @@ class Keeper:
     async def _store(self, end: AnswerEnd, stream: StreamBuffer | None) -> bool:
         """Store the end. Returns whether the response was cancelled meanwhile, and so not stored."""
         whole = end
-        if self._draft.only_waiting and not end.open_calls:
+        if self.draft.only_waiting and not end.open_calls:
             if not self.is_begun:
                 await self._add_to_conversation(end)
                 return False
@@ -513,7 +487,7 @@ class Keeper:
             open_calls=end.open_calls,
             upstream=self._upstream,
             family=self._family,
-            needs_lease=self._draft.background,
+            needs_lease=self.draft.background,
             items=await self._added(end),
         )
         self.is_ending = True
@@ -524,7 +498,7 @@ class Keeper:
         self._is_over = True
         if self._held is not None:
             # Stored apart from the conversation, which belongs to another owner than a response that only waits.
-            if self._draft.conversation is None:
+            if self.draft.conversation is None:
                 await self._held.add(whole)
             elif status != "cancelled":
                 self._held.is_held = False
@@ -539,23 +513,23 @@ class Keeper:
                 )
             except StoreUnavailable:
                 is_late = time.monotonic() >= until or self._managed.is_closed
-                if not self._draft.background or is_late:
+                if not self.draft.background or is_late:
                     raise
             await asyncio.sleep(RETRY_SECONDS)
 
     async def _added(self, end: AnswerEnd) -> tuple[ConversationItem, ...]:
         """Return what the response adds to its conversation in the same write."""
-        if self._held is None or self._draft.conversation is None:
+        if self._held is None or self.draft.conversation is None:
             return ()
         return await offload(len(end.body), self._held.items, end)
 
     async def _write(self, store: Store, end: AnswerEnd, ending: StoredEnd) -> str:
-        owner, response_id = self._draft.owner, end.id
+        owner, response_id = self.draft.owner, end.id
         if self._is_tried and await _is_stored(store, (owner, response_id), ending):
             return ending.status
         self._is_tried = True
         is_begun = self.is_begun and self.key == (owner, response_id)
-        draft = structs.replace(self._draft, id=response_id)
+        draft = structs.replace(self.draft, id=response_id)
         try:
             if is_begun:
                 finished = store.finish(owner, response_id, ending)
@@ -607,8 +581,8 @@ class Keeper:
     def repeats(self, response_id: str) -> bool:
         """Whether the upstream gave this id to the answer before, which was to a different request."""
         last = self._managed.last_named.get(self._upstream)
-        self._managed.last_named[self._upstream] = (response_id, self._draft.request)
-        if last is None or last[0] != response_id or last[1] == self._draft.request:
+        self._managed.last_named[self._upstream] = (response_id, self.draft.request)
+        if last is None or last[0] != response_id or last[1] == self.draft.request:
             return False
         self._note_repeated()
         return True
@@ -631,7 +605,7 @@ class Keeper:
             await asyncio.shield(self._beginning)
         key = self.key
         # A background response without an end has failed, when its lease ends; nobody has cancelled it.
-        if not self.is_begun or key is None or self._draft.background:
+        if not self.is_begun or key is None or self.draft.background:
             return
         with suppress(StoreError):
             if self._has_begun:

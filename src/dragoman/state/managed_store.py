@@ -25,8 +25,8 @@ from dragoman.errors import (
     StoreUnavailable,
 )
 from dragoman.model.request import Request
-from dragoman.store.contract import Key, Store
-from dragoman.store.engine_store import open_store
+from dragoman.store.contract import Key
+from dragoman.store.engine_store import Store, open_store
 from dragoman.store.records import Status, Swept
 
 if TYPE_CHECKING:
@@ -204,9 +204,8 @@ class ManagedStore:
         except StoreError:
             raise
         except GatewayError as error:
-            unopened = StoreUnavailable(f"the store cannot be opened: {error.message}")
-            unopened.detail = error.detail
-            raise unopened from error
+            message = f"the store cannot be opened: {error.message}"
+            raise StoreUnavailable(message, detail=error.detail) from error
         self._store = store
         loop = asyncio.get_running_loop()
         self._maintenance = [
@@ -250,7 +249,7 @@ class ManagedStore:
             for key in await self.call(name, lambda store: find(store, [*begun])):
                 status = await self.call("head", partial(_status, key))
                 for each in begun[key]:
-                    if status == "cancelled" or (status == "failed" and each.is_background):
+                    if status == "cancelled" or (status == "failed" and each.draft.background):
                         each.lose()
 
     async def _renew_holds(self) -> None:

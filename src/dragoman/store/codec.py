@@ -93,8 +93,11 @@ def _made(kind: object, known: "dict[object, Reader[object]]") -> "Reader[object
         if len(members) == 1:
             return _read_optional(_reader(members[0], known))
         if all(isinstance(member, type) and issubclass(member, Struct) for member in members):
-            tagged = {_tag(member): _reader(member, known) for member in members}
-            return _quick_or(quick, _read_tagged(_tag_field(members[0]), tagged))
+            tagged = {
+                str(member.__struct_config__.tag): _reader(member, known) for member in members
+            }
+            field = str(members[0].__struct_config__.tag_field)
+            return _quick_or(quick, _read_tagged(field, tagged))
     if isinstance(kind, type) and issubclass(kind, Struct):
         return _quick_or(quick, _read_struct(kind, known))
     return quick
@@ -149,14 +152,6 @@ def _read_struct(kind: type[Struct], known: "dict[object, Reader[object]]") -> "
     return read
 
 
-def _tag_field(kind: type[Struct]) -> str:
-    return str(kind.__struct_config__.tag_field)
-
-
-def _tag(kind: type[Struct]) -> str:
-    return str(kind.__struct_config__.tag)
-
-
 class _OldAnswer(Struct, frozen=True):
     """The model's parts, as earlier versions stored them beside the body of a message."""
 
@@ -170,12 +165,8 @@ _read_escrowed = reader(Escrowed)
 _read_names = reader(tuple[str, ...])
 
 
-def pack_request(request: Request) -> bytes:
-    return _pack(request)
-
-
-def pack_escrowed(escrowed: Escrowed) -> bytes:
-    return _pack(escrowed)
+def pack(value: Request | Escrowed) -> bytes:
+    return pack_bytes(json_of(value))
 
 
 def pack_names(names: tuple[str, ...]) -> str:
@@ -218,10 +209,6 @@ def _weight(part: Part) -> int:
     """Estimate the size of a part; a result may have many short pieces."""
     pieces = len(part.content) if isinstance(part, Result) else 0
     return part_size(part) + _AROUND * pieces
-
-
-def _pack(value: object) -> bytes:
-    return pack_bytes(json_of(value))
 
 
 def json_of(value: object) -> bytes:

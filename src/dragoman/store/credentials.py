@@ -16,6 +16,7 @@ from dragoman.model.parts import Extra, Opaque, Part
 from dragoman.model.request import Namespace, Request, Tool, Turn
 
 T = TypeVar("T")
+D = TypeVar("D", Tool, Namespace)
 
 _CREDENTIALS = (
     r"(?:proxy[-_])?authorization(?:[-_]token)?|headers|cookies?|api[-_]?key|x-api-key|passwords?|secrets?|credentials?"
@@ -30,8 +31,8 @@ def remove_credentials(request: Request) -> Request:
     if _is_plain(request):
         return request
     extra = _scrub_extra(request.extra)
-    tools = _each(request.tools, _scrub_tool)
-    namespaces = _each(request.namespaces, _scrub_namespace)
+    tools = _each(request.tools, _scrub_declared)
+    namespaces = _each(request.namespaces, _scrub_declared)
     turns = _each(request.turns, _scrub_turn)
     if (
         extra is request.extra
@@ -69,14 +70,9 @@ def _each(values: tuple[T, ...], change: Callable[[T], T]) -> tuple[T, ...]:
     return values if is_same else tuple(changed)
 
 
-def _scrub_tool(tool: Tool) -> Tool:
-    extra = _scrub_extra(tool.extra)
-    return tool if extra is tool.extra else structs.replace(tool, extra=extra)
-
-
-def _scrub_namespace(namespace: Namespace) -> Namespace:
-    extra = _scrub_extra(namespace.extra)
-    return namespace if extra is namespace.extra else structs.replace(namespace, extra=extra)
+def _scrub_declared(declared: D) -> D:
+    extra = _scrub_extra(declared.extra)
+    return declared if extra is declared.extra else structs.replace(declared, extra=extra)
 
 
 def _scrub_turn(turn: Turn) -> Turn:

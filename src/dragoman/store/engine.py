@@ -1,6 +1,6 @@
 """The interface of an engine: it stores rows and bytes in transactions. It knows neither records nor codecs, and has no clock.
 
-`engine_store.EngineStore` makes a store of an engine. It guarantees that texts are valid UTF-8 without NUL and that sizes
+`engine_store.Store` makes a store of an engine. It guarantees that texts are valid UTF-8 without NUL and that sizes
 are within the caps; `now` is the caller's time.
 
 The functions over a `Row` are the rules of leases, claims and expiry; they are pure. The SQLite engine reads a
@@ -136,12 +136,12 @@ def check_size(size: int, settings: StoreSettings, what: str, *, is_sent: bool =
     for name in ("max_record_bytes", "max_bytes"):
         limit: int = getattr(settings, name)
         if size > limit:
-            error = StoreTooLarge(
-                f"expected {what} to take at most {limit:,} bytes in the store ({name}), it takes {size:,}"
+            message = f"expected {what} to take at most {limit:,} bytes in the store ({name}), it takes {size:,}"
+            raise (
+                StoreTooLarge(message)
+                if is_sent
+                else StoreTooLarge(message, kind="server", status=500)
             )
-            if not is_sent:
-                error.kind, error.status = "server", 500
-            raise error
 
 
 def missing(response_id: str) -> StoreMissing:
@@ -329,7 +329,7 @@ KeyUpdate = Callable[[bytes | None], tuple[bytes, T]]
 
 
 class StoreEngine(Protocol):
-    """`contract.Store` documents the operations. An engine finds only live rows, and returns None for a missing row."""
+    """`engine_store.Store` documents the operations. An engine finds only live rows, and returns None for a missing row."""
 
     @property
     def name(self) -> str: ...
@@ -415,7 +415,7 @@ class StoreEngine(Protocol):
 
 
 class ConversationEngine(Protocol):
-    """`contract.Conversations` documents the operations; each but `insert` and `find` raises StoreMissing.
+    """`engine_store.Conversations` documents the operations; each but `insert` and `find` raises StoreMissing.
 
     `expires`: when the conversation expires if it is not used again.
     """

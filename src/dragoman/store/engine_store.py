@@ -1,10 +1,6 @@
-"""Opens a store by its URL: an engine, and the `EngineStore` that packs records, removes credentials and checks the caps.
+"""The store, over any engine: packs records, removes credentials and checks the caps. `open_store` opens one by its URL.
 
-memory:                                nothing survives the process
-sqlite:                                a file in the user's state directory
-sqlite:///var/lib/dragoman/store.db    this file; `sqlite:` and a path without a leading slash is relative
-sqlite:…?synchronous=normal            faster where fsync is slow; a power failure may lose acknowledged writes
-postgresql://user@host/database        any URL that libpq accepts; `postgres://` is equivalent
+`config.environment` says which URLs there are.
 """
 
 import os
@@ -12,6 +8,7 @@ import time
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from contextlib import contextmanager
 
+from dragoman._json import dumps
 from dragoman.config.environment import sqlite_place, store_engine
 from dragoman.config.settings import StoreSettings
 from dragoman.core.surrogates import replace_lone
@@ -19,9 +16,8 @@ from dragoman.errors import ConfigError, StoreDamaged, StoreTooLarge
 from dragoman.model.parts import Part
 from dragoman.offload import LARGE, offload
 from dragoman.store.codec import (
-    pack_escrowed,
+    pack,
     pack_names,
-    pack_request,
     read_parts,
     unpack_escrowed,
     unpack_old_answer,
@@ -36,7 +32,6 @@ from dragoman.store.contract import (
     WAITING_SECONDS,
     ClaimResult,
     Key,
-    Store,
 )
 from dragoman.store.credentials import remove_credentials
 from dragoman.store.engine import (
@@ -56,11 +51,9 @@ from dragoman.store.engine import (
 from dragoman.store.key_usage import (
     KeyChange,
     KeyRequest,
-    KeyState,
     KeyUsage,
     LimitReached,
     admit,
-    changed,
     read_state,
     report,
     usage_of,
@@ -90,35 +83,11 @@ _GROWTH = 8
 _ITEMS = "items of responses"
 
 
-async def open_store(settings: StoreSettings, *, clock: Callable[[], float] = time.time) -> Store:
-    """Connect to the store, and migrate its tables to the newest version.
+class Store:
+    """An open store: `contract` has its guarantees. Safe for any number of tasks of one event loop; not for threads or forked processes.
 
-    Raises:
-        ConfigError: the URL names no engine, or an engine that is not installed.
-        StoreUnavailable: the store cannot be reached. StoreDamaged: it is another program's, or of a later version.
+    Every method may raise `StoreUnavailable`; methods that read content may also raise `StoreDamaged`.
     """
-    return EngineStore(await _open_engine(settings), settings, clock=clock)
-
-
-async def _open_engine(settings: StoreSettings) -> StoreEngine:
-    match store_engine(settings.url):
-        case "memory":
-            return memory_engine(settings)
-        case "sqlite":
-            path, synchronous = sqlite_place(settings.url, os.environ)
-            return await open_sqlite(path, settings, synchronous=synchronous)
-        case _:
-            try:
-                from dragoman.store.postgres.engine import open_postgres  # noqa: PLC0415 - an extra
-            except ImportError as error:
-                raise ConfigError(
-                    "expected psycopg for a store in PostgreSQL: install dragoman[postgres]"
-                ) from error
-            return await open_postgres(settings)
-
-
-class EngineStore:
-    """`contract.Store` over any engine."""
 
     __slots__ = ("_clock", "_engine", "_most", "_settings", "conversations")
 
@@ -133,26 +102,33 @@ class EngineStore:
         self._settings = settings
         self._most = min(settings.max_record_bytes, settings.max_bytes)
         self._clock = clock
-        self.conversations = EngineConversations(engine.conversations, settings, clock)
+        self.conversations = Conversations(engine.conversations, settings, clock)
 
     @property
     def engine(self) -> str:
+        """`memory`, `sqlite` or `postgresql`."""
         return self._engine.name
 
-    async def begin(self, draft: Draft, *, lease: float | None = None) -> None:
-        await self._insert(draft, None, self._lease(lease))
+    async def begin(self, draft: Draft) -> None:
+        """Store a response that runs.
 
-    async def renew(
-        self, running: Collection[Key], *, lease: float | None = None
-    ) -> frozenset[Key]:
+        Raises:
+            StoreConflict: the owner has a response with this id, or another response holds the claim.
+            StoreTooLarge: the request exceeds a cap.
+        """
+        await self._insert(draft, None, self._settings.lease)
+
+    async def renew(self, running: Collection[Key]) -> frozenset[Key]:
+        """Extend the leases of running responses, and their claims. Returns the responses that no longer run."""
         if not running:
             return frozenset()
         now = self._clock()
         asked = _asked(running)
-        lost = await self._engine.renew(list(asked), now + self._lease(lease), now)
+        lost = await self._engine.renew(list(asked), now + self._settings.lease, now)
         return frozenset([asked[key] for key in lost])
 
     async def lost(self, running: Collection[Key]) -> frozenset[Key]:
+        """Return the responses that no longer run, like `renew`, but only read: cheap enough for once a second."""
         if not running:
             return frozenset()
         asked = _asked(running)
@@ -162,6 +138,14 @@ class EngineStore:
     async def append(
         self, owner: str, response_id: str, place: int, sent: bytes, *, body: bytes = b""
     ) -> None:
+        """Add the bytes from `place` on to the stream of a running response. The same place may be written again.
+
+        body: the response object as it is now; empty: it has not changed. The end of the response replaces both.
+
+        Raises:
+            StoreMissing: the response was deleted, or has expired. StoreConflict: it has ended, or was cancelled.
+            StoreTooLarge: the bytes exceed a cap.
+        """
         data = await offload(len(sent), pack_bytes, sent)
         packed = pack_bytes(body) if body else None
         check_size(len(data) + len(packed or b""), self._settings, "an answer")
@@ -169,6 +153,7 @@ class EngineStore:
         await self._engine.append(_key(owner, response_id), piece, packed, self._clock())
 
     async def progress(self, owner: str, response_id: str, *, start: int = 0) -> StreamProgress:
+        """Return the head, and the appended bytes from the byte `start` on; none once it has ended. Raises StoreMissing."""
         now = self._clock()
         found = await self._engine.pieces(_key(owner, response_id), start, now)
         if found is None:
@@ -179,14 +164,30 @@ class EngineStore:
             return StreamProgress(head_of(row, now), await offload(size, _joined, pieces, start))
 
     async def finish(self, owner: str, response_id: str, ending: StoredEnd) -> Status:
+        """End a response that was begun, settle its claim, and return its status.
+
+        A response that was cancelled meanwhile stays cancelled, and the ending is not stored.
+
+        Raises:
+            StoreMissing: the response was deleted, or has expired. StoreTooLarge: the ending exceeds a cap.
+            StoreConflict: the response has ended before, another response holds the claim, or the ending comes after the
+                lease that it needs.
+        """
         over = await offload(_weigh(ending), self._over, ending)
         key = _key(owner, response_id)
         return await self._engine.finish(key, over, self._clock(), self._settings.ttl)
 
     async def put(self, draft: Draft, ending: StoredEnd) -> None:
+        """`begin` and `finish` in one write.
+
+        Raises:
+            StoreConflict: the owner has a response with this id, or another response holds the claim.
+            StoreTooLarge: the request or the ending exceeds a cap.
+        """
         await self._insert(draft, ending, 0.0)
 
     async def head(self, owner: str, response_id: str) -> StoredHead:
+        """Raises StoreMissing."""
         now = self._clock()
         row = await self._engine.row(_key(owner, response_id), now)
         if row is None:
@@ -195,6 +196,7 @@ class EngineStore:
             return head_of(row, now)
 
     async def read(self, owner: str, response_id: str, *, stream: bool = False) -> Stored:
+        """Return the body that was sent to the client; with `stream`, the stream as well. Raises StoreMissing."""
         now = self._clock()
         content = await self._engine.content(_key(owner, response_id), now, stream=stream)
         if content is None:
@@ -210,6 +212,12 @@ class EngineStore:
     async def chain(
         self, owner: str, response_id: str, *, depth: int = MAX_CHAIN
     ) -> tuple[Link, ...]:
+        """Return the response and its ancestors, the oldest first. A smaller `depth` returns only the last ones.
+
+        Raises:
+            StoreMissing: the response or an ancestor is not stored; `response_id` of the error says which.
+            StoreTooLarge: there are more than `MAX_CHAIN` responses, or they take more than `MAX_CHAIN_BYTES`.
+        """
         now = self._clock()
         most = min(depth, MAX_CHAIN)
         shares = await self._engine.chain(_key(owner, response_id), now, depth=most)
@@ -222,27 +230,42 @@ class EngineStore:
                 raise broken_chain(head_of(oldest, now), count=len(shares), size=size)
             return await offload(size * _GROWTH, _links, shares, now)
 
-    async def claim(
-        self, owner: str, response_id: str, *, by: str, lease: float | None = None
-    ) -> ClaimResult:
+    async def claim(self, owner: str, response_id: str, *, by: str) -> ClaimResult:
+        """Take the right to continue a response, for the response whose id will be `by`. Raises StoreMissing."""
         now = self._clock()
-        until = now + self._lease(lease)
+        until = now + self._settings.lease
         return await self._engine.claim(_key(owner, response_id), _clean(by), until, now)
 
     async def release(self, owner: str, response_id: str, *, by: str) -> None:
+        """Give back a claim that `by` holds and has not settled; does nothing if `by` holds none."""
         await self._engine.release(_key(owner, response_id), _clean(by))
 
     async def cancel(self, owner: str, response_id: str) -> Status:
+        """Cancel a running response and give back its claim. Returns its status, which is unchanged if it had ended.
+
+        Raises:
+            StoreMissing
+        """
         return await self._engine.cancel(_key(owner, response_id), self._clock())
 
     async def delete(self, owner: str, response_id: str) -> None:
+        """Remove a response with all its content. Responses that continue it can no longer be continued.
+
+        Raises:
+            StoreMissing
+        """
         if not await self._engine.delete(_key(owner, response_id), self._clock()):
             raise missing(response_id)
 
     async def put_seals(self, owner: str, family: str, escrow: Mapping[str, Escrowed]) -> None:
+        """Store seals by the client's call id; only this provider family gets them back. A later value replaces an earlier one.
+
+        Raises:
+            StoreTooLarge: the seals of a call exceed a cap.
+        """
         if not escrow:
             return
-        packed = {_clean(call_id): pack_escrowed(value) for call_id, value in escrow.items()}
+        packed = {_clean(call_id): pack(value) for call_id, value in escrow.items()}
         for data in packed.values():
             check_size(len(data), self._settings, "the seals of a call")
         expires = self._clock() + self._settings.ttl
@@ -251,19 +274,12 @@ class EngineStore:
     async def get_seals(
         self, owner: str, family: str, call_ids: Collection[str]
     ) -> dict[str, Escrowed]:
-        if not call_ids:
-            return {}
-        names = {call_id: _clean(call_id) for call_id in call_ids}
-        places = set(names.values())
-        now = self._clock()
-        found = await self._engine.get_seals(_clean(owner), _clean(family), places, now)
-        return {
-            call_id: unpack_escrowed(found[name])
-            for call_id, name in names.items()
-            if name in found
-        }
+        """Return the stored seals by call id, without the calls that have none."""
+        found = await self._find(owner, family, call_ids)
+        return {call_id: unpack_escrowed(data) for call_id, data in found.items()}
 
     async def put_items(self, owner: str, response_id: str, item_ids: Collection[str]) -> None:
+        """Store which response these items belong to, for `ttl` seconds. A later entry of an item replaces an earlier one."""
         if not item_ids:
             return
         place = pack_bytes(_clean(response_id).encode("utf-8"))
@@ -272,51 +288,60 @@ class EngineStore:
         await self._engine.put_seals(_clean(owner), _ITEMS, packed, expires)
 
     async def find_items(self, owner: str, item_ids: Collection[str]) -> dict[str, str]:
-        if not item_ids:
-            return {}
-        names = {item_id: _clean(item_id) for item_id in item_ids}
-        now = self._clock()
-        found = await self._engine.get_seals(_clean(owner), _ITEMS, set(names.values()), now)
-        return {
-            item_id: unpack_bytes(found[name]).decode("utf-8")
-            for item_id, name in names.items()
-            if name in found
-        }
+        """Return the id of the response of each item, without the items that are not stored."""
+        found = await self._find(owner, _ITEMS, item_ids)
+        return {item_id: unpack_bytes(data).decode("utf-8") for item_id, data in found.items()}
 
     async def count_key(
         self, name: str, change: KeyChange, asked: KeyRequest | None = None
     ) -> LimitReached | None:
-        def apply(state: KeyState) -> LimitReached | None:
-            now = self._clock()
-            until = now + self._settings.lease
-            report(state, change, now, until)
-            return None if asked is None else admit(state, asked, now, until)
+        """Store what a worker reports of a key, then admit the request that asks; return the limit that refuses it, if one does.
+
+        A request that is admitted is counted, and counts as running for `store.lease` seconds unless it is renewed.
+        """
 
         def update(data: bytes | None) -> tuple[bytes, LimitReached | None]:
             with _readable():
-                return changed(data, apply)
+                state = read_state(data)
+                now = self._clock()
+                until = now + self._settings.lease
+                report(state, change, now, until)
+                reached = None if asked is None else admit(state, asked, now, until)
+                return dumps(state), reached
 
         return await self._engine.change_key(_clean(name), update)
 
     async def read_keys(self, names: Collection[str]) -> dict[str, KeyUsage]:
+        """Return what each of these keys has used in the windows that now is in; zeros for a key that was never used."""
         found = await self._engine.key_states({_clean(name) for name in names})
         now = self._clock()
         return {name: usage_of(read_state(found.get(_clean(name))), now) for name in names}
 
     async def expire(self, *, limit: int = SWEEP_BATCH) -> Swept:
+        """Remove expired rows, and then those that expire next while the total exceeds `max_bytes`; about `limit` rows."""
         return await self._engine.expire(self._clock(), limit)
 
     async def stats(self) -> StoreStats:
+        """Return how much is stored. Counts every row: fit for a page that a person opens, or once a minute."""
         return await self._engine.stats()
 
     async def ping(self) -> None:
+        """Raises StoreUnavailable if the store does not answer."""
         await self._engine.ping()
 
     async def close(self) -> None:
+        """Finish pending operations and release all resources. A second call does nothing."""
         await self._engine.close()
 
-    def _lease(self, lease: float | None) -> float:
-        return self._settings.lease if lease is None else lease
+    async def _find(self, owner: str, family: str, ids: Collection[str]) -> dict[str, bytes]:
+        """Return what the table of seals has, by the ids as they were asked for."""
+        if not ids:
+            return {}
+        names = {each: _clean(each) for each in ids}
+        found = await self._engine.get_seals(
+            _clean(owner), _clean(family), set(names.values()), self._clock()
+        )
+        return {each: found[name] for each, name in names.items() if name in found}
 
     async def _insert(self, draft: Draft, ending: StoredEnd | None, lease: float) -> None:
         now = self._clock()
@@ -337,7 +362,7 @@ class EngineStore:
 
     def _content(self, draft: Draft, ending: StoredEnd | None, lease: float) -> StoredContent:
         """Return the row and content of a response. `lease`: until when it counts as running without a renewal."""
-        request = pack_request(remove_credentials(draft.request))
+        request = pack(remove_credentials(draft.request))
         body = pack_bytes(draft.body)
         size = len(request) + len(body)
         if size > self._most:
@@ -385,8 +410,8 @@ class EngineStore:
         return over
 
 
-class EngineConversations:
-    """The conversations of an `EngineStore`."""
+class Conversations:
+    """The conversations in a store. Every method but `create` and `find_items` raises `StoreMissing` if there is none with this id."""
 
     __slots__ = ("_clock", "_engine", "_settings")
 
@@ -398,6 +423,7 @@ class EngineConversations:
         self._clock = clock
 
     async def create(self, new: NewConversation) -> StoredConversation:
+        """Raises StoreConflict: the owner has a conversation with this id, or two items have one id. StoreTooLarge."""
         items = await self._packed(new.items)
         now = self._clock()
         metadata = new.metadata.decode("utf-8")
@@ -420,6 +446,7 @@ class EngineConversations:
     async def update(
         self, owner: str, conversation_id: str, metadata: bytes | None = None
     ) -> StoredConversation:
+        """Replace the metadata, if there is new metadata, and extend the expiry."""
         now = self._clock()
         text = None if metadata is None else metadata.decode("utf-8")
         expires = now + self._settings.ttl
@@ -427,18 +454,19 @@ class EngineConversations:
         return _stored(await self._engine.update(key, text, expires, now))
 
     async def delete(self, owner: str, conversation_id: str) -> None:
+        """Remove a conversation with all its items, held or not."""
         await self._engine.delete(_key(owner, conversation_id), self._clock())
 
-    async def hold(
-        self, owner: str, conversation_id: str, *, by: str, lease: float | None = None
-    ) -> StoredConversation:
+    async def hold(self, owner: str, conversation_id: str, *, by: str) -> StoredConversation:
+        """Give the hold to the response whose id is `by`, or renew it. Raises StoreHeld: another response has it."""
         now = self._clock()
-        until = now + (self._settings.lease if lease is None else lease)
+        until = now + self._settings.lease
         expires = now + self._settings.ttl
         key = _key(owner, conversation_id)
         return _stored(await self._engine.hold(key, _clean(by), until, expires, now))
 
     async def release(self, owner: str, conversation_id: str, *, by: str) -> None:
+        """Give back a hold; does nothing if `by` has none, or if there is no such conversation."""
         await self._engine.release(_key(owner, conversation_id), _clean(by))
 
     async def add(
@@ -449,6 +477,12 @@ class EngineConversations:
         *,
         by: str | None = None,
     ) -> StoredConversation:
+        """Add items at the end. `by`: the response that holds the conversation; its hold is released.
+
+        Raises:
+            StoreHeld: another response holds the conversation, or `by` holds it no longer.
+            StoreConflict: the conversation has an item with one of these ids. StoreTooLarge: a cap or `MAX_ITEMS` is exceeded.
+        """
         packed = await self._packed(items)
         now = self._clock()
         key = _key(owner, conversation_id)
@@ -465,6 +499,11 @@ class EngineConversations:
         limit: int = MAX_PAGE,
         is_descending: bool = False,
     ) -> ItemPage:
+        """Return at most `limit` items after the item `after`, in this order; reads no others.
+
+        Raises:
+            StoreMissing: there is no conversation, or no item `after`, which the error's `response_id` then names.
+        """
         found = await self._engine.page(
             _key(owner, conversation_id),
             None if after is None else _clean(after),
@@ -477,6 +516,7 @@ class EngineConversations:
     async def items(
         self, owner: str, conversation_id: str, *, before: int | None = None
     ) -> tuple[ConversationItem, ...]:
+        """Return all items, or those at positions below `before`, in one query. Raises StoreTooLarge."""
         key = _key(owner, conversation_id)
         found = await self._engine.before(key, before, self._clock())
         if sum(map(_item_size, found)) > MAX_CHAIN_BYTES:
@@ -486,6 +526,7 @@ class EngineConversations:
         return await _unpacked(found)
 
     async def item(self, owner: str, conversation_id: str, item_id: str) -> ConversationItem:
+        """Raises StoreMissing."""
         key = _key(owner, conversation_id)
         found = await self._engine.item(key, _clean(item_id), self._clock())
         return (await _unpacked([found]))[0]
@@ -493,12 +534,14 @@ class EngineConversations:
     async def delete_item(
         self, owner: str, conversation_id: str, item_id: str
     ) -> StoredConversation:
+        """Raises StoreMissing. StoreHeld: a response holds the conversation."""
         key = _key(owner, conversation_id)
         return _stored(await self._engine.delete_item(key, _clean(item_id), self._clock()))
 
     async def find_items(
         self, owner: str, item_ids: Collection[str]
     ) -> dict[str, ConversationItem]:
+        """Return the items with these ids in any of the owner's conversations, without the ids that none has."""
         if not item_ids:
             return {}
         names = {_clean(item_id) for item_id in item_ids}
@@ -508,6 +551,33 @@ class EngineConversations:
     async def _packed(self, items: tuple[ConversationItem, ...]) -> tuple[ItemRow, ...]:
         size = sum([len(item.data) for item in items])
         return await offload(size, _pack_items, items, self._settings)
+
+
+async def open_store(settings: StoreSettings, *, clock: Callable[[], float] = time.time) -> Store:
+    """Connect to the store, and migrate its tables to the newest version.
+
+    Raises:
+        ConfigError: the URL names no engine, or an engine that is not installed.
+        StoreUnavailable: the store cannot be reached. StoreDamaged: it is another program's, or of a later version.
+    """
+    return Store(await _open_engine(settings), settings, clock=clock)
+
+
+async def _open_engine(settings: StoreSettings) -> StoreEngine:
+    match store_engine(settings.url):
+        case "memory":
+            return memory_engine(settings)
+        case "sqlite":
+            path, synchronous = sqlite_place(settings.url, os.environ)
+            return await open_sqlite(path, settings, synchronous=synchronous)
+        case _:
+            try:
+                from dragoman.store.postgres.engine import open_postgres  # noqa: PLC0415 - an extra
+            except ImportError as error:
+                raise ConfigError(
+                    "expected psycopg for a store in PostgreSQL: install dragoman[postgres]"
+                ) from error
+            return await open_postgres(settings)
 
 
 def _pack_items(items: Iterable[ConversationItem], settings: StoreSettings) -> tuple[ItemRow, ...]:

@@ -11,13 +11,12 @@ What an answer used is known at its end. So a limit of tokens or cost is checked
 exceeded by at most what the requests use that ran when it was reached. Limits of requests and of `max_streams` are exact.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Literal, cast, get_args
 
 from msgspec import Struct, field, structs
 
-from dragoman._json import dumps
 from dragoman.store.codec import reader
 
 Window = Literal["minute", "day", "month"]
@@ -35,8 +34,9 @@ STREAM_WAIT = 1.0
 """Seconds after which a request that found all of `max_streams` taken may try again: nobody knows when one ends."""
 
 _MINUTE, _DAY = 60, 86400
-# The longest month and a little: how long a window is remembered after its start, so that a clock that goes back finds it.
-_REMEMBERED = {"minute": 10.0 * _MINUTE, "day": 2.0 * _DAY, "month": 62.0 * _DAY}
+# How long a window is remembered after its start, so that a clock that goes back finds it: ten minutes after the minute's end, the
+# longest month and as much again.
+_REMEMBERED = {"minute": 11.0 * _MINUTE, "day": 2.0 * _DAY, "month": 62.0 * _DAY}
 
 
 class Counts(Struct, frozen=True, omit_defaults=True):
@@ -160,21 +160,8 @@ def usage_of(state: KeyState, now: float) -> KeyUsage:
     return KeyUsage(windows, sum(lease > now for lease in state.running.values()))
 
 
-def changed(
-    data: bytes | None, change: Callable[[KeyState], LimitReached | None]
-) -> tuple[bytes, LimitReached | None]:
-    """The stored state of a key after a change, and what the change returned. None: nothing is stored yet.
-
-    Raises:
-        StoreDamaged: the data is not a state of a key.
-    """
-    state = read_state(data)
-    result = change(state)
-    return dumps(state), result
-
-
 def read_state(data: bytes | None) -> KeyState:
-    """Raises StoreDamaged."""
+    """The stored state of a key; None: nothing is stored yet. Raises StoreDamaged."""
     return _read(data) if data else KeyState()
 
 

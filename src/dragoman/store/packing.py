@@ -43,7 +43,7 @@ _WORTH_COMPRESSING = 1024
 def pack_bytes(data: bytes) -> bytes:
     """Pack bytes, compressed where that helps."""
     if len(data) >= _WORTH_COMPRESSING:
-        compressor = _local.compressor()
+        compressor = _compressor()
         if compressor is not None:
             packed = _ZSTD + compressor.compress(data)
         else:
@@ -53,24 +53,19 @@ def pack_bytes(data: bytes) -> bytes:
     return _PLAIN + data
 
 
-class _Local(threading.local):
-    """One compressor for each thread: a compressor is not safe for several threads."""
-
-    def __init__(self) -> None:
-        self._is_known = False
-        self._compressor: ZstdCompressor | None = None
-
-    def compressor(self) -> "ZstdCompressor | None":
-        if not self._is_known:
-            self._is_known = True
-            with suppress(ImportError):
-                from zstandard import ZstdCompressor  # noqa: PLC0415 - of the extra `server`
-
-                self._compressor = ZstdCompressor(level=_ZSTD_LEVEL)
-        return self._compressor
+_local = threading.local()
 
 
-_local = _Local()
+def _compressor() -> "ZstdCompressor | None":
+    """One for each thread: a compressor is not safe for several threads. None: Zstandard is not installed."""
+    if not hasattr(_local, "compressor"):
+        _local.compressor = None
+        with suppress(ImportError):
+            import zstandard  # noqa: PLC0415 - of the extra `server`
+
+            _local.compressor = zstandard.ZstdCompressor(level=_ZSTD_LEVEL)
+    found: ZstdCompressor | None = _local.compressor
+    return found
 
 
 def unpack_bytes(data: bytes) -> bytes:

@@ -96,14 +96,14 @@ class StoredHead(Struct, frozen=True, kw_only=True):
     status: Status
     door: Dialect
     model: str
-    parent: str | None
-    inherits: bool
-    open_calls: tuple[str, ...]
-    upstream: str
-    family: str
-    continued_by: str | None
-    is_settled: bool
     size: int
+    parent: str | None = None
+    inherits: bool = False
+    open_calls: tuple[str, ...] = ()
+    upstream: str = ""
+    family: str = ""
+    continued_by: str | None = None
+    is_settled: bool = False
     conversation: str | None = None
     position: int = 0
 
@@ -172,20 +172,16 @@ class Escrowed(Struct, frozen=True, kw_only=True):
     seals: tuple[Seal, ...] = ()
 
 
-class Swept(Struct, frozen=True, kw_only=True):
-    """What one sweep removed. `more`: the sweep stopped at its limit, and there is more to remove."""
+class StoreStats(Struct, frozen=True, kw_only=True):
+    """How much is stored, including expired rows that are not swept yet."""
 
     responses: int = 0
     seals: int = 0
     conversations: int = 0
     size: int = 0
+
+
+class Swept(StoreStats, frozen=True, kw_only=True):
+    """What one sweep removed. `more`: the sweep stopped at its limit, and there is more to remove."""
+
     more: bool = False
-
-
-class StoreStats(Struct, frozen=True, kw_only=True):
-    """How much is stored, including expired rows that are not swept yet."""
-
-    responses: int
-    seals: int
-    size: int
-    conversations: int = 0

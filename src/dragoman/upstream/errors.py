@@ -58,16 +58,15 @@ def all_taken(name: str, count: int, seconds: float) -> UpstreamError:
 
 
 def unreachable(name: str, cause: str | Exception) -> UpstreamError:
-    return _caused(f"upstream {name!r} cannot be reached", cause)
+    return _caused("upstream", f"upstream {name!r} cannot be reached", cause)
 
 
 def proxy_unreachable(name: str, proxy: str, cause: Exception) -> UpstreamError:
     """`proxy`: its host and port, for the operator's log."""
-    error = UpstreamError(
-        f"upstream {name!r} cannot be reached: no connection to its proxy: {reason_of(cause)}"
+    return UpstreamError(
+        f"upstream {name!r} cannot be reached: no connection to its proxy: {reason_of(cause)}",
+        detail=f"proxy {proxy}: {cause}",
     )
-    error.detail = f"proxy {proxy}: {cause}"
-    return error
 
 
 def refused_by_proxy(name: str, proxy: str, status: int, *, has_user: bool) -> UpstreamError:
@@ -92,15 +91,15 @@ def refused_by_proxy(name: str, proxy: str, status: int, *, has_user: bool) -> U
 
 
 def no_connection(name: str, seconds: float) -> UpstreamError:
-    return _of_kind("timeout", f"upstream {name!r} gave no connection within {seconds:g} s", 504)
+    return _timeout(f"upstream {name!r} gave no connection within {seconds:g} s")
 
 
 def no_answer(name: str, seconds: float) -> UpstreamError:
-    return _of_kind("timeout", f"upstream {name!r} began no answer within {seconds:g} s", 504)
+    return _timeout(f"upstream {name!r} began no answer within {seconds:g} s")
 
 
 def gone_silent(name: str, seconds: float) -> UpstreamError:
-    return _of_kind("timeout", f"upstream {name!r} sent nothing for {seconds:g} s", 504)
+    return _timeout(f"upstream {name!r} sent nothing for {seconds:g} s")
 
 
 def gone_without_answer(name: str) -> UpstreamError:
@@ -108,24 +107,22 @@ def gone_without_answer(name: str) -> UpstreamError:
 
 
 def cut_short(name: str, cause: str | Exception) -> UpstreamError:
-    error = _caused(f"upstream {name!r} cut its answer short", cause)
-    error.kind = "truncated"
-    return error
+    return _caused("truncated", f"upstream {name!r} cut its answer short", cause)
 
 
 def not_http(name: str, cause: str) -> UpstreamError:
-    return _of_kind("protocol", f"upstream {name!r} did not answer in HTTP: {cause}")
+    return UpstreamError(f"upstream {name!r} did not answer in HTTP: {cause}", kind="protocol")
 
 
 def not_readable(name: str, encoding: str) -> UpstreamError:
     message = (
         f"upstream {name!r} encoded its answer: expected none, gzip or deflate, got {encoding!r}"
     )
-    return _of_kind("protocol", message)
+    return UpstreamError(message, kind="protocol")
 
 
 def not_websocket(name: str, cause: str) -> UpstreamError:
-    return _of_kind("protocol", f"upstream {name!r} did not answer by WebSocket: {cause}")
+    return UpstreamError(f"upstream {name!r} did not answer by WebSocket: {cause}", kind="protocol")
 
 
 def not_followed(name: str, status: int, location: str) -> UpstreamError:
@@ -185,16 +182,12 @@ def reason_of(error: Exception) -> str:
     return os.strerror(error.errno) if error.errno else "no connection could be made"
 
 
-def _caused(what: str, cause: str | Exception) -> UpstreamError:
+def _caused(kind: str, what: str, cause: str | Exception) -> UpstreamError:
     if isinstance(cause, str):
-        return UpstreamError(f"{what}: {cause}")
-    error = UpstreamError(f"{what}: {reason_of(cause)}")
-    error.detail = str(cause) or type(cause).__name__
-    return error
+        return UpstreamError(f"{what}: {cause}", kind=kind)
+    detail = str(cause) or type(cause).__name__
+    return UpstreamError(f"{what}: {reason_of(cause)}", kind=kind, detail=detail)
 
 
-def _of_kind(kind: str, message: str, status: int = 502) -> UpstreamError:
-    error = UpstreamError(message)
-    error.kind = kind
-    error.status = status
-    return error
+def _timeout(message: str) -> UpstreamError:
+    return UpstreamError(message, kind="timeout", status=504)

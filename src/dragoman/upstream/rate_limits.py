@@ -196,11 +196,8 @@ def seconds_of(text: str) -> float | None:
     if match is not None:
         parts = zip(match.groups(), _UNIT_SECONDS, strict=True)
         return min(FARTHEST, sum(float(number) * unit for number, unit in parts if number))
-    try:
-        bare = float(text)
-    except ValueError:
-        return None
-    return bare if isfinite(bare) and 0 <= bare <= FARTHEST else None
+    bare = number_of(text)
+    return bare if bare is not None and 0 <= bare <= FARTHEST else None
 
 
 @lru_cache(maxsize=256)
@@ -236,13 +233,8 @@ def duration_text(seconds: float) -> str:
 
 
 def whole_seconds(milliseconds: str) -> str | None:
-    if len(milliseconds) > _LONGEST:
-        return None
-    try:
-        value = float(milliseconds)
-    except ValueError:
-        return None
-    return str(ceil(value / 1000)) if isfinite(value) and 0 <= value <= FARTHEST * 1000 else None
+    value = number_of(milliseconds)
+    return None if value is None or not 0 <= value <= FARTHEST * 1000 else str(ceil(value / 1000))
 
 
 def number_of(text: str) -> float | None:

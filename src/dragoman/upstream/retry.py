@@ -17,13 +17,13 @@ With `enabled = false` there is neither retry nor fallback: the client sees the 
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from enum import Enum, auto
-from math import isfinite
 
 from msgspec import Struct
 
 from dragoman.config.settings import RetrySettings
 from dragoman.model.outcome import ErrorInfo, ErrorKind
 from dragoman.upstream.errors import CONNECTIONS_TAKEN
+from dragoman.upstream.rate_limits import number_of
 
 
 class Failure(Struct, frozen=True, kw_only=True):
@@ -158,13 +158,13 @@ def failure_without_answer(error: ErrorInfo) -> Failure:
 
 def retry_after(headers: Mapping[str, str], *, now: float) -> float | None:
     """The delay in seconds that an upstream asks for: `retry-after-ms`, else `retry-after` as seconds or as a date."""
-    milliseconds = _number(headers.get("retry-after-ms"))
+    milliseconds = number_of(headers.get("retry-after-ms", ""))
     if milliseconds is not None:
         return max(0.0, milliseconds / 1000)
     value = headers.get("retry-after")
     if value is None:
         return None
-    seconds = _number(value)
+    seconds = number_of(value)
     if seconds is None:
         try:
             seconds = parsedate_to_datetime(value).timestamp() - now
@@ -194,11 +194,3 @@ def _delay(settings: RetrySettings, attempt: int, jitter: float) -> float:
     # The exponent is bounded: 2.0 ** 1024 raises, and no delay that long is ever used.
     whole = min(settings.max_delay, settings.base_delay * 2.0 ** min(attempt - 1, 60))
     return whole * (0.5 + 0.5 * jitter)
-
-
-def _number(value: str | None) -> float | None:
-    try:
-        number = float(value) if value is not None else None
-    except ValueError:
-        return None
-    return number if number is not None and isfinite(number) else None

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
@@ -22,7 +23,7 @@ from dragoman.state import keeper as keeper_module
 from dragoman.state.endpoints import follow
 from dragoman.state.keeper import Keeper
 from dragoman.state.managed_store import ManagedStore
-from dragoman.store.contract import Store
+from dragoman.store.engine_store import Store
 from dragoman.store.records import Draft, Stored
 
 ID = "resp_dgm1"
@@ -239,8 +240,13 @@ def test_a_response_without_a_lease_is_stopped() -> None:
     async def main() -> None:
         run = Run(lease=0.3)
         await run.queue()
+
         # The clock jumps: no renewal comes in time. (Renewals are due every third of a lease.)
-        await run.call(lambda store: store.renew([KEY], lease=-1.0))
+        async def lapse(store: Store) -> None:
+            engine = store._engine  # pyright: ignore[reportPrivateUsage] - no caller shortens a lease
+            await engine.renew([KEY], 0.0, time.time())
+
+        await run.call(lapse)
 
         async def is_stopped() -> bool:
             return bool(run.stopped)

@@ -4,7 +4,7 @@ import asyncio
 
 from dragoman.errors import StoreError, StoreUnavailable
 from dragoman.state.managed_store import sweep_forever
-from dragoman.store.contract import Store
+from dragoman.store.engine_store import Store
 from dragoman.store.records import Swept
 from store_help import Bench, bounded, draft, ending
 

@@ -37,9 +37,8 @@ from dragoman.model.request import (
     Turn,
 )
 from dragoman.store.codec import (
-    pack_escrowed,
+    pack,
     pack_names,
-    pack_request,
     reader,
     unpack_escrowed,
     unpack_names,
@@ -139,7 +138,7 @@ def requests() -> st.SearchStrategy[Request]:
 
 @given(requests())
 def test_any_request_comes_back(request: Request) -> None:
-    assert tidy(unpack_request(pack_request(request))) == tidy(request)
+    assert tidy(unpack_request(pack(request))) == tidy(request)
 
 
 def test_answers_that_earlier_versions_wrote_beside_a_message_are_read() -> None:
@@ -162,7 +161,7 @@ def test_answers_that_earlier_versions_wrote_beside_a_message_are_read() -> None
     )
 )
 def test_any_escrow_comes_back(escrowed: Escrowed) -> None:
-    assert tidy(unpack_escrowed(pack_escrowed(escrowed))) == tidy(escrowed)
+    assert tidy(unpack_escrowed(pack(escrowed))) == tidy(escrowed)
 
 
 @given(st.lists(texts(), max_size=4).map(tuple))
@@ -173,7 +172,7 @@ def test_any_names_come_back(given_names: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("case", folder_cases("requests"), ids=lambda case: case.name)
 def test_real_request_comes_back(case: FolderCase) -> None:
     request = codec(case.meta["source"]).decode_request(case.read("request.json"))
-    assert tidy(unpack_request(pack_request(request))) == tidy(request)
+    assert tidy(unpack_request(pack(request))) == tidy(request)
 
 
 def test_half_a_character_becomes_a_replacement() -> None:
@@ -186,7 +185,7 @@ def test_half_a_character_becomes_a_replacement() -> None:
         ),
         extra=Extra("chat", {f"k{half}": Raw(b'{"a":[1,true,null]}')}),
     )
-    stored = unpack_request(pack_request(Request(turns=(turn,))))
+    stored = unpack_request(pack(Request(turns=(turn,))))
     text, call = stored.turns[0].parts
     assert isinstance(text, Text)
     assert text.text == "a\ufffdb \U0001f600"
@@ -200,7 +199,7 @@ def test_half_a_character_becomes_a_replacement() -> None:
 def test_escapes_that_are_whole_keep_their_bytes() -> None:
     schema = Raw(b'{"x":"\\ud83d\\ude00","n":1.0}')
     request = Request(tools=(Tool(name="f", schema=schema),))
-    assert unpack_request(pack_request(request)) == request
+    assert unpack_request(pack(request)) == request
 
 
 @pytest.mark.parametrize(

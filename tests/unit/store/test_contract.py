@@ -10,7 +10,7 @@ from dragoman._json import Raw
 from dragoman.errors import StoreConflict, StoreMissing, StoreTooLarge
 from dragoman.model.parts import Extra, Reasoning, Seal, Text
 from dragoman.model.request import Request, Turn
-from dragoman.store.contract import Store
+from dragoman.store.engine_store import Store
 from dragoman.store.records import Escrowed, StoreStats
 from store_help import OWNER, Bench, call_ending, draft, ending, said
 
@@ -295,8 +295,8 @@ def test_claim_can_be_released(bench: Bench) -> None:
 def test_claim_of_the_dead_is_void_and_the_late_one_is_refused(bench: Bench) -> None:
     async def work(store: Store) -> None:
         await store.put(draft("a"), call_ending("call_1"))
-        await store.claim(OWNER, "a", by="b", lease=60)
-        await store.begin(draft("b", parent="a", claims=True), lease=60)
+        await store.claim(OWNER, "a", by="b")
+        await store.begin(draft("b", parent="a", claims=True))
         bench.clock.now += 61
         assert (await store.head(OWNER, "a")).continued_by is None
         assert (await store.head(OWNER, "b")).status == "failed"
@@ -361,12 +361,12 @@ def test_of_fifty_claims_at_once_one_wins(bench: Bench) -> None:
 def test_lease_is_renewed_with_its_claim(bench: Bench) -> None:
     async def work(store: Store) -> None:
         await store.put(draft("a"), call_ending("call_1"))
-        await store.claim(OWNER, "a", by="b", lease=60)
-        await store.begin(draft("b", parent="a", claims=True), lease=60)
-        await store.begin(draft("plain"), lease=60)
+        await store.claim(OWNER, "a", by="b")
+        await store.begin(draft("b", parent="a", claims=True))
+        await store.begin(draft("plain"))
         for _ in range(5):
             bench.clock.now += 50
-            assert await store.renew([(OWNER, "b"), (OWNER, "plain")], lease=60) == frozenset()
+            assert await store.renew([(OWNER, "b"), (OWNER, "plain")]) == frozenset()
         assert (await store.head(OWNER, "b")).status == "in_progress"
         assert (await store.head(OWNER, "plain")).status == "in_progress"
         assert await store.claim(OWNER, "a", by="c") == "taken"

@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 
 from dragoman.errors import StoreConflict, StoreDamaged
-from dragoman.store.contract import Store
+from dragoman.store.engine_store import Store
 from dragoman.store.packing import StreamBuffer
 from store_help import OWNER, Bench, call_ending, draft, ending, said
 
@@ -61,7 +61,7 @@ def test_stream_and_the_body_that_it_ends_in_are_read_separately(bench: Bench) -
 def test_what_runs_no_more_is_reported_without_renewing(bench: Bench) -> None:
     async def work(store: Store) -> None:
         for name in "abcd":
-            await store.begin(draft(name), lease=60)
+            await store.begin(draft(name))
         await store.cancel(OWNER, "a")
         await store.delete(OWNER, "b")
         await store.finish(OWNER, "c", ending())

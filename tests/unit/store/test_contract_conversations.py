@@ -8,7 +8,8 @@ from msgspec import structs
 
 from dragoman.errors import StoreConflict, StoreHeld, StoreMissing, StoreTooLarge
 from dragoman.store import engine as engine_module
-from dragoman.store.contract import MAX_ITEMS, Store
+from dragoman.store.contract import MAX_ITEMS
+from dragoman.store.engine_store import Store
 from dragoman.store.records import ConversationItem, NewConversation, StoredConversation
 from store_help import OWNER, Bench, draft, ending
 
@@ -186,9 +187,9 @@ def test_page_after_an_item_that_is_gone_is_refused(bench: Bench) -> None:
 def test_one_response_holds_a_conversation(bench: Bench) -> None:
     async def work(store: Store) -> None:
         await store.conversations.create(new(1))
-        held = await store.conversations.hold(OWNER, NAME, by="resp_1", lease=60)
+        held = await store.conversations.hold(OWNER, NAME, by="resp_1")
         assert held.position == 1
-        await store.conversations.hold(OWNER, NAME, by="resp_1", lease=60)  # renewed
+        await store.conversations.hold(OWNER, NAME, by="resp_1")  # renewed
         with pytest.raises(StoreHeld, match=NAME):
             await store.conversations.hold(OWNER, NAME, by="resp_2")
         for refused in (
@@ -213,13 +214,13 @@ def test_one_response_holds_a_conversation(bench: Bench) -> None:
 def test_hold_of_a_dead_node_lapses_and_its_response_adds_nothing(bench: Bench) -> None:
     async def work(store: Store) -> None:
         await store.conversations.create(new(1))
-        await store.conversations.hold(OWNER, NAME, by="resp_1", lease=60)
+        await store.conversations.hold(OWNER, NAME, by="resp_1")
         bench.clock.now += 61
         # nobody took it: the response was only slow
         await store.put(draft(conversation=NAME, position=1), ending(items=items(2)))
-        await store.conversations.hold(OWNER, NAME, by="resp_2", lease=60)
+        await store.conversations.hold(OWNER, NAME, by="resp_2")
         bench.clock.now += 61
-        await store.conversations.hold(OWNER, NAME, by="resp_3", lease=60)
+        await store.conversations.hold(OWNER, NAME, by="resp_3")
         with pytest.raises(StoreHeld):
             await store.put(draft("resp_2", conversation=NAME), ending(items=items(5)))
         with pytest.raises(StoreMissing):

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from dragoman.store.contract import Store
+from dragoman.store.engine_store import Store
 from dragoman.store.key_usage import Counts, KeyChange, KeyLimit, KeyRequest, KeyUsage
 from store_help import Bench, bounded
 

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from dragoman.errors import StoreConflict, StoreError, StoreMissing, StoreTooLarge
-from dragoman.store.contract import Store
+from dragoman.store.engine_store import Store
 from dragoman.store.records import StoreStats
 from store_help import OWNER, Bench, bounded, draft, ending
 

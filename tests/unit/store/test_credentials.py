@@ -6,7 +6,7 @@ from dragoman._json import Raw
 from dragoman.dialects.registry import codec
 from dragoman.model.parts import Extra, Opaque, Text
 from dragoman.model.request import Namespace, Request, Tool, Turn
-from dragoman.store.codec import pack_request
+from dragoman.store.codec import pack
 from dragoman.store.credentials import remove_credentials
 from dragoman.store.packing import unpack_bytes
 
@@ -61,8 +61,8 @@ def test_credentials_of_mcp_servers_are_not_stored(door: str, body: bytes) -> No
     request = codec(door).decode_request(body)
     scrubbed = remove_credentials(request)
     assert scrubbed != request
-    assert SECRET.encode() in unpack_bytes(pack_request(request))
-    assert SECRET.encode() not in unpack_bytes(pack_request(scrubbed))
+    assert SECRET.encode() in unpack_bytes(pack(request))
+    assert SECRET.encode() not in unpack_bytes(pack(scrubbed))
 
 
 def test_tools_that_the_developer_declares_in_the_conversation_lose_theirs() -> None:

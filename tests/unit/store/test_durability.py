@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from dragoman.store.contract import Store
+from dragoman.store.engine_store import Store
 from store_help import OWNER, Bench, ending, said
 
 SUPPORT = Path(__file__).parents[2] / "support"

@@ -25,7 +25,7 @@ from dragoman.store.engine import (
     no_item,
 )
 from dragoman.store.postgres import statements
-from dragoman.store.postgres.pool import Connection
+from dragoman.store.postgres.pool import Connection, Statement
 from dragoman.store.records import Status
 
 T = TypeVar("T")
@@ -55,39 +55,30 @@ class PostgresConversations:
             async with connection.transaction():
                 place = {"owner": row.owner, "id": row.id, "now": now}
                 await connection.execute(statements.DELETE_EXPIRED_CONVERSATION, place)
-                made = await connection.execute(statements.INSERT_CONVERSATION, structs.asdict(row))
-                if await made.fetchone() is None:
+                values = structs.asdict(row)
+                if await connection.one(statements.INSERT_CONVERSATION, values) is None:
                     raise exists(row.id)
                 await _append(connection, structs.replace(row), items, row.expires)
 
         await self._do(write)
 
     async def row(self, key: Key, now: float) -> ConversationRow:
-        found = await self._do(
-            lambda connection: _row(connection, statements.CONVERSATION, key, now)
+        return await self._do(
+            lambda connection: _known(connection, statements.CONVERSATION, key, now)
         )
-        if found is None:
-            raise no_conversation(key[1])
-        return found
 
     async def update(
         self, key: Key, metadata: str | None, expires: float, now: float
     ) -> ConversationRow:
         values = {"metadata": metadata, "expires": expires}
-        found = await self._do(
-            lambda connection: _row(connection, statements.UPDATE_CONVERSATION, key, now, **values)
-        )
-        if found is None:
-            raise no_conversation(key[1])
-        return found
+        statement = statements.UPDATE_CONVERSATION
+        return await self._do(lambda connection: _known(connection, statement, key, now, **values))
 
     async def delete(self, key: Key, now: float) -> None:
         values = {"owner": key[0], "id": key[1], "now": now}
 
         async def write(connection: Connection) -> bool:
-            found = await (
-                await connection.execute(statements.DELETE_CONVERSATION, values)
-            ).fetchone()
+            found = await connection.one(statements.DELETE_CONVERSATION, values)
             return found is not None and cast("bool", found[0])
 
         if not await self._do(write):
@@ -114,7 +105,7 @@ class PostgresConversations:
     ) -> ConversationRow:
         async def write(connection: Connection) -> ConversationRow:
             async with connection.transaction():
-                row = await _locked(connection, key, now)
+                row = await _known(connection, statements.LOCK_CONVERSATION, key, now)
                 await _check_add(connection, row, items, by, now)
                 await _append(connection, row, items, expires)
                 return row
@@ -128,7 +119,7 @@ class PostgresConversations:
         start = _MAX_POSITION if is_descending else -1
 
         async def read(connection: Connection) -> list[ItemRow]:
-            await _known(connection, key, now)
+            await _known(connection, statements.CONVERSATION, key, now)
             place = start if after is None else (await _item(connection, key, after))[1]
             return await _items(connection, statement, key, position=place, limit=limit)
 
@@ -138,7 +129,7 @@ class PostgresConversations:
         most = _MAX_POSITION if position is None else position
 
         async def read(connection: Connection) -> list[ItemRow]:
-            await _known(connection, key, now)
+            await _known(connection, statements.CONVERSATION, key, now)
             return await _items(
                 connection, statements.ITEMS_BEFORE, key, position=most, limit=MAX_ITEMS
             )
@@ -147,7 +138,7 @@ class PostgresConversations:
 
     async def item(self, key: Key, item_id: str, now: float) -> ItemRow:
         async def read(connection: Connection) -> ItemRow:
-            await _known(connection, key, now)
+            await _known(connection, statements.CONVERSATION, key, now)
             return (await _item(connection, key, item_id))[0]
 
         return await self._do(read)
@@ -157,17 +148,14 @@ class PostgresConversations:
 
         async def write(connection: Connection) -> ConversationRow:
             async with connection.transaction():
-                check_hold(await _locked(connection, key, now), None, now)
-                gone = await connection.execute(statements.DELETE_ITEM, values)
-                found = await gone.fetchone()
+                check_hold(
+                    await _known(connection, statements.LOCK_CONVERSATION, key, now), None, now
+                )
+                found = await connection.one(statements.DELETE_ITEM, values)
                 if found is None:
                     raise no_item(item_id)
-                left = await _row(
-                    connection, statements.SHRINK_CONVERSATION, key, now, less=found[0]
-                )
-                if left is None:
-                    raise no_conversation(key[1])
-                return left
+                shrink = statements.SHRINK_CONVERSATION
+                return await _known(connection, shrink, key, now, less=found[0])
 
         return await self._do(write)
 
@@ -175,8 +163,8 @@ class PostgresConversations:
         values = {"owner": owner, "ids": list(item_ids), "now": now}
 
         async def read(connection: Connection) -> list[ItemRow]:
-            cursor = await connection.execute(statements.FIND_ITEMS, values, binary=True)
-            return [ItemRow(*found) for found in await cursor.fetchall()]
+            found = await connection.all(statements.FIND_ITEMS, values)
+            return [ItemRow(*each) for each in found]
 
         return await self._do(read)
 
@@ -216,8 +204,8 @@ async def _check_add(
     check_hold(row, by, now)
     check_room(row, items)
     values = {"owner": row.owner, "id": row.id, "ids": [item.id for item in items]}
-    cursor = await connection.execute(statements.TAKEN, values)
-    check_ids([cast("str", found[0]) for found in await cursor.fetchall()], items)
+    taken = await connection.all(statements.TAKEN, values)
+    check_ids([cast("str", found[0]) for found in taken], items)
 
 
 async def _append(
@@ -237,38 +225,34 @@ async def _append(
 
 
 async def _row(
-    connection: Connection, statement: bytes, key: Key, now: float, **values: object
+    connection: Connection, statement: Statement, key: Key, now: float, **values: object
 ) -> ConversationRow | None:
     given = {"owner": key[0], "id": key[1], "now": now, **values}
-    found = await (await connection.execute(statement, given, binary=True)).fetchone()
+    found = await connection.one(statement, given)
     return None if found is None else ConversationRow(*found)
 
 
-async def _locked(connection: Connection, key: Key, now: float) -> ConversationRow:
-    found = await _row(connection, statements.LOCK_CONVERSATION, key, now)
+async def _known(
+    connection: Connection, statement: Statement, key: Key, now: float, **values: object
+) -> ConversationRow:
+    """Like `_row`. Raises StoreMissing: there is no such conversation."""
+    found = await _row(connection, statement, key, now, **values)
     if found is None:
         raise no_conversation(key[1])
     return found
 
 
-async def _known(connection: Connection, key: Key, now: float) -> None:
-    if await _row(connection, statements.CONVERSATION, key, now) is None:
-        raise no_conversation(key[1])
-
-
 async def _item(connection: Connection, key: Key, item_id: str) -> tuple[ItemRow, int]:
     """Return an item and its position. Raises StoreMissing."""
     values = {"owner": key[0], "id": key[1], "item": item_id}
-    cursor = await connection.execute(statements.ITEM, values, binary=True)
-    found = await cursor.fetchone()
+    found = await connection.one(statements.ITEM, values)
     if found is None:
         raise no_item(item_id)
     return ItemRow(found[0], found[1]), cast("int", found[2])
 
 
 async def _items(
-    connection: Connection, statement: str, key: Key, *, position: int, limit: int
+    connection: Connection, statement: Statement, key: Key, *, position: int, limit: int
 ) -> list[ItemRow]:
     values = {"owner": key[0], "id": key[1], "position": position, "limit": limit}
-    cursor = await connection.execute(statement.encode("ascii"), values, binary=True)
-    return [ItemRow(*found) for found in await cursor.fetchall()]
+    return [ItemRow(*found) for found in await connection.all(statement, values)]

@@ -8,7 +8,7 @@ deadlock; PostgreSQL aborts one of them, and the engine retries it.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import LiteralString, TypeVar, cast
+from typing import TypeVar, cast
 
 from psycopg import errors
 from psycopg.rows import TupleRow
@@ -37,11 +37,13 @@ from dragoman.store.engine import (
 )
 from dragoman.store.postgres import conversations, statements
 from dragoman.store.postgres.conversations import PostgresConversations
-from dragoman.store.postgres.pool import Connection, PostgresPool
+from dragoman.store.postgres.pool import Connection, PostgresPool, Statement
 from dragoman.store.postgres.schema import migrate
 from dragoman.store.records import Status, StoreStats, Swept
 
 T = TypeVar("T")
+
+_Values = Mapping[str, object]
 
 # A deadlock is over when one of its two sides was aborted; a third failure in a row has another cause.
 _ATTEMPTS = 3
@@ -66,11 +68,12 @@ class PostgresEngine:
     async def insert(self, entry: Entry, now: float, ttl: float) -> None:
         made = entry()
         new = made.row
-        values = {**_values(made), **_life(now, ttl), "now": now}
+        values = {**_values(made), "now": now, "expires": now + ttl}
+        values["later"] = now + ttl + ttl * STEP
         statement = statements.INSERT_FIRST if new.parent is None else statements.INSERT
 
         async def write(connection: Connection) -> bool:
-            return await _one(connection, statement, values) is not None
+            return await connection.one(statement, values) is not None
 
         async def write_with_others(connection: Connection) -> bool:
             async with connection.transaction():
@@ -98,7 +101,7 @@ class PostgresEngine:
         async def write(connection: Connection) -> None:
             async with connection.transaction():
                 check_running(await _locked(connection, key, now))
-                before = await _one(connection, statements.PIECE_SIZE, values)
+                before = await connection.one(statements.PIECE_SIZE, values)
                 grown = len(piece.data) - (0 if before is None else cast("int", before[0]))
                 await connection.execute(statements.APPEND, values)
                 await connection.execute(statements.GROW, {**_place(key), "grown": grown})
@@ -116,7 +119,7 @@ class PostgresEngine:
             found = await _row(connection, statements.SELECT, key, now)
             if found is None:
                 return None
-            rows = await _all(connection, statements.PIECES, values)
+            rows = await connection.all(statements.PIECES, values)
             return found, [StreamPiece(*each) for each in rows]
 
         return await self._do(read)
@@ -126,7 +129,7 @@ class PostgresEngine:
         values = {**_ending(over), **place, "has_others": False}
 
         async def write(connection: Connection) -> Status:
-            if await _one(connection, statements.FINISH, values) is not None:
+            if await connection.one(statements.FINISH, values) is not None:
                 return over.status
             async with connection.transaction():
                 found = await _locked(connection, key, now)
@@ -140,16 +143,10 @@ class PostgresEngine:
         return await self._do(write)
 
     async def renew(self, running: Collection[Key], until: float, now: float) -> frozenset[Key]:
-        owners, ids = [key[0] for key in running], [key[1] for key in running]
-        values = {"owners": owners, "ids": ids, "until": until, "now": now}
-        lost = await self._do(lambda connection: _all(connection, statements.RENEW, values))
-        return frozenset([(cast("str", owner), cast("str", found)) for owner, found in lost])
+        return await self._lost(statements.RENEW, running, {"until": until, "now": now})
 
     async def lost(self, running: Collection[Key], now: float) -> frozenset[Key]:
-        owners, ids = [key[0] for key in running], [key[1] for key in running]
-        values = {"owners": owners, "ids": ids, "now": now}
-        lost = await self._do(lambda connection: _all(connection, statements.LOST, values))
-        return frozenset([(cast("str", owner), cast("str", found)) for owner, found in lost])
+        return await self._lost(statements.LOST, running, {"now": now})
 
     async def row(self, key: Key, now: float) -> Row | None:
         return await self._do(lambda connection: _row(connection, statements.SELECT, key, now))
@@ -157,7 +154,7 @@ class PostgresEngine:
     async def content(self, key: Key, now: float, *, stream: bool) -> StoredContent | None:
         values = {**_place(key), "now": now}
         statement = statements.SELECT_STREAM if stream else statements.SELECT_CONTENT
-        found = await self._do(lambda connection: _one(connection, statement, values))
+        found = await self._one(statement, values)
         if found is None:
             return None
         sent = found[_WIDTH + 1] if stream else None
@@ -165,7 +162,7 @@ class PostgresEngine:
 
     async def chain(self, key: Key, now: float, *, depth: int) -> list[StoredContent]:
         values = {**_place(key), "now": now, "depth": depth, "most": MAX_CHAIN_BYTES}
-        rows = await self._do(lambda connection: _all(connection, statements.CHAIN, values))
+        rows = await self._all(statements.CHAIN, values)
         return [StoredContent(Row(*row[:_WIDTH]), *row[_WIDTH:]) for row in rows]
 
     async def claim(self, key: Key, by: str, until: float, now: float) -> ClaimResult:
@@ -197,7 +194,7 @@ class PostgresEngine:
 
     async def delete(self, key: Key, now: float) -> bool:
         values = {**_place(key), "now": now}
-        found = await self._do(lambda connection: _one(connection, statements.DELETE, values))
+        found = await self._one(statements.DELETE, values)
         return found is not None and cast("bool", found[0])
 
     async def put_seals(
@@ -218,7 +215,7 @@ class PostgresEngine:
         self, owner: str, family: str, call_ids: Collection[str], now: float
     ) -> dict[str, bytes]:
         values = {"owner": owner, "family": family, "names": list(call_ids), "now": now}
-        rows = await self._do(lambda connection: _all(connection, statements.GET_SEALS, values))
+        rows = await self._all(statements.GET_SEALS, values)
         return {cast("str", name): cast("bytes", data) for name, data in rows}
 
     async def change_key(self, name: str, change: KeyUpdate[T]) -> T:
@@ -226,10 +223,10 @@ class PostgresEngine:
 
         async def write(connection: Connection) -> T:
             async with connection.transaction():
-                found = await _one(connection, statements.LOCK_KEY, place)
+                found = await connection.one(statements.LOCK_KEY, place)
                 if found is None:
                     await connection.execute(statements.NEW_KEY, place)
-                    found = await _one(connection, statements.LOCK_KEY, place)
+                    found = await connection.one(statements.LOCK_KEY, place)
                 before = b"" if found is None else cast("bytes", found[0])
                 after, result = change(before or None)
                 if after != before:
@@ -240,7 +237,7 @@ class PostgresEngine:
 
     async def key_states(self, names: Collection[str]) -> dict[str, bytes]:
         values = {"names": list(names)}
-        rows = await self._do(lambda connection: _all(connection, statements.KEY_STATES, values))
+        rows = await self._all(statements.KEY_STATES, values)
         return {cast("str", name): cast("bytes", state) for name, state in rows}
 
     async def expire(self, now: float, limit: int) -> Swept:
@@ -276,6 +273,20 @@ class PostgresEngine:
         async with self._pool.lend() as connection:
             return await work(connection)
 
+    async def _one(self, statement: Statement, values: _Values) -> TupleRow | None:
+        return await self._do(lambda connection: connection.one(statement, values))
+
+    async def _all(self, statement: Statement, values: _Values) -> list[TupleRow]:
+        return await self._do(lambda connection: connection.all(statement, values))
+
+    async def _lost(
+        self, statement: Statement, running: Collection[Key], values: _Values
+    ) -> frozenset[Key]:
+        """Execute a statement that returns which of these responses no longer run."""
+        keys = {"owners": [owner for owner, _ in running], "ids": [each for _, each in running]}
+        lost = await self._all(statement, {**keys, **values})
+        return frozenset([(cast("str", owner), cast("str", found)) for owner, found in lost])
+
     async def _mark(self, now: float, limit: int) -> tuple[float, bool] | None:
         """Return until which expiry rows are removed, and whether another sweep is needed; None if there is nothing to remove."""
         old = await self._oldest(now, limit + 1)
@@ -283,7 +294,7 @@ class PostgresEngine:
             return old[:limit][-1][0], len(old) > limit
         # The tables' files take more than the content, and are known at once; summing the sizes reads an entry for every row.
         most = self._settings.max_bytes
-        files = await self._do(lambda connection: _one(connection, statements.FILES, {}))
+        files = await self._one(statements.FILES, {})
         if files is not None and cast("int", files[0]) <= most:
             return None
         excess = (await self.stats()).size - most
@@ -298,12 +309,10 @@ class PostgresEngine:
 
     async def _oldest(self, until: float, limit: int) -> list[tuple[float, int]]:
         values = {"until": until, "limit": limit}
-        rows = await self._do(lambda connection: _all(connection, statements.OLDEST, values))
-        return cast("list[tuple[float, int]]", rows)
+        return cast("list[tuple[float, int]]", await self._all(statements.OLDEST, values))
 
     async def _count(self, statement: bytes, until: float) -> tuple[int, int]:
-        found = await self._do(lambda connection: _one(connection, statement, {"until": until}))
-        return cast("tuple[int, int]", found)
+        return cast("tuple[int, int]", await self._one(statement, {"until": until}))
 
 
 async def open_postgres(settings: StoreSettings) -> PostgresEngine:
@@ -319,10 +328,6 @@ async def open_postgres(settings: StoreSettings) -> PostgresEngine:
         await pool.close()
         raise
     return PostgresEngine(pool, settings)
-
-
-_Statement = LiteralString | bytes
-_Values = Mapping[str, object]
 
 
 def _place(key: Key) -> dict[str, object]:
@@ -348,19 +353,8 @@ def _ending(over: RowEnd) -> dict[str, object]:
     return {name: getattr(over, name) for name in over.__struct_fields__ if name != "items"}
 
 
-async def _one(connection: Connection, statement: _Statement, values: _Values) -> TupleRow | None:
-    # Binary format: bytes in text format take twice their size.
-    cursor = await connection.execute(statement, values, binary=True)
-    return await cursor.fetchone()
-
-
-async def _all(connection: Connection, statement: _Statement, values: _Values) -> list[TupleRow]:
-    cursor = await connection.execute(statement, values, binary=True)
-    return await cursor.fetchall()
-
-
-async def _row(connection: Connection, statement: _Statement, key: Key, now: float) -> Row | None:
-    found = await _one(connection, statement, {**_place(key), "now": now})
+async def _row(connection: Connection, statement: Statement, key: Key, now: float) -> Row | None:
+    found = await connection.one(statement, {**_place(key), "now": now})
     return None if found is None else Row(*found)
 
 
@@ -391,9 +385,5 @@ async def _settle(connection: Connection, child: Row, status: Status) -> None:
     claim = _claim_of(child)
     if gives_back(status):
         await connection.execute(statements.RELEASE, claim)
-    elif await _one(connection, statements.SETTLE, claim) is None:
+    elif await connection.one(statements.SETTLE, claim) is None:
         raise claim_taken(child.id, child.parent)
-
-
-def _life(now: float, ttl: float) -> dict[str, float]:
-    return {"expires": now + ttl, "later": now + ttl + ttl * STEP}

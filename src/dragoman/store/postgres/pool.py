@@ -8,8 +8,9 @@ so that no request notices a restart of the database between two requests.
 
 import asyncio
 import select
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
+from typing import LiteralString
 
 import psycopg
 from psycopg import errors
@@ -47,6 +48,9 @@ _DEFAULTS = {
 }
 
 
+Statement = LiteralString | bytes
+
+
 class Connection(psycopg.AsyncConnection[TupleRow]):
     """A connection that stops waiting at once when its task is cancelled; psycopg would ask the server to cancel first.
 
@@ -60,6 +64,16 @@ class Connection(psycopg.AsyncConnection[TupleRow]):
         timeout: float | None = None,  # noqa: ASYNC109 - psycopg's own parameter
     ) -> RV:
         return await wait_async(gen, self.pgconn.socket, interval=interval, timeout=timeout)
+
+    # In binary format: bytes in text format take twice their size.
+
+    async def one(self, statement: Statement, values: Mapping[str, object]) -> TupleRow | None:
+        """Return the first row of a statement's result."""
+        return await (await self.execute(statement, values, binary=True)).fetchone()
+
+    async def all(self, statement: Statement, values: Mapping[str, object]) -> list[TupleRow]:
+        """Return the rows of a statement's result."""
+        return await (await self.execute(statement, values, binary=True)).fetchall()
 
 
 class PostgresPool:
@@ -149,11 +163,10 @@ def translated(error: psycopg.Error | OSError) -> StoreError:
     """Translate an error of the database. Its message names hosts, users and tables, so it goes to the log alone (`detail`)."""
     state = getattr(error, "sqlstate", None)
     code = type(error).__name__ if state is None else f"{type(error).__name__}, {state}"
-    made: StoreError
-    if isinstance(error, (errors.UndefinedTable, errors.UndefinedColumn, errors.DataCorrupted)):
-        made = StoreDamaged(f"expected the tables of this version in the database ({code})")
-    else:
-        made = StoreUnavailable(f"expected the database to execute a statement, it failed ({code})")
     # Only the first line: the others are hints, or repeat it for another address.
-    made.detail = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    return made
+    detail = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    if isinstance(error, (errors.UndefinedTable, errors.UndefinedColumn, errors.DataCorrupted)):
+        message = f"expected the tables of this version in the database ({code})"
+        return StoreDamaged(message, detail=detail)
+    message = f"expected the database to execute a statement, it failed ({code})"
+    return StoreUnavailable(message, detail=detail)

@@ -98,7 +98,7 @@ class SqliteFile:
 
     def moved(self) -> StoreError:
         message = "expected the store's file to stay as it was opened, it was removed, replaced or overwritten"
-        return _placed(StoreUnavailable(message), self._path)
+        return StoreUnavailable(message, detail=str(self._path))
 
     def close(self, opened: OpenedDatabase) -> None:
         try:
@@ -132,7 +132,9 @@ class SqliteFile:
             except (sqlite3.Error, UnicodeDecodeError, StoreDamaged) as error:
                 is_busy = getattr(error, "sqlite_errorname", "") == "SQLITE_BUSY"
                 if not is_busy or time.monotonic() > until:
-                    raise _placed(translated(error), self._path) from error
+                    failed = translated(error)
+                    failed.detail = str(self._path)
+                    raise failed from error
             else:
                 if opened is not None:
                     with self._changed:
@@ -174,7 +176,7 @@ class SqliteFile:
         """
         if self._last is not None:
             message = "expected the store's file where it was opened, it is gone; put it back, or start again without it"
-            raise _placed(StoreUnavailable(message), self._path)
+            raise StoreUnavailable(message, detail=str(self._path))
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".dragoman-mode-") as model:
@@ -182,7 +184,7 @@ class SqliteFile:
                 sqlite3.connect(uri, uri=True).close()
         except OSError as error:
             message = f"expected a store's file that can be written: {error.strerror}"
-            raise _placed(StoreUnavailable(message), self._path) from error
+            raise StoreUnavailable(message, detail=str(self._path)) from error
 
     def _remove_foreign_log(self, log: Path, identity: _Identity | None) -> None:
         """Delete the log of the database that was open if another database has been put in its place.
@@ -215,12 +217,6 @@ def _identity(path: Path | str) -> _Identity | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
-
-
-def _placed(error: StoreError, path: Path) -> StoreError:
-    """Add the path of the file to the error's detail, which clients do not see."""
-    error.detail = str(path)
-    return error
 
 
 def translated(error: Exception) -> StoreError:

@@ -19,17 +19,14 @@ from msgspec import Struct
 from dragoman._json import as_object
 from dragoman.core.fields import Fields, read_float, read_object, read_text
 from dragoman.errors import MalformedJson, UpstreamError
-from dragoman.model.outcome import ErrorKind
 
 FILE_NAME = "auth.json"
 HOME_VARIABLE = "CODEX_HOME"
 
 # Codex writes some kilobytes.
 _MAX_FILE = 1024 * 1024
-_AUTHENTICATION: ErrorKind = "authentication"
 _CLAIMS = "https://api.openai.com/auth"
 _ACCOUNT = "chatgpt_account_id"
-_HOW = "run `codex login`"
 
 
 class Login(Struct, frozen=True):
@@ -129,10 +126,7 @@ def read_login(data: bytes, where: object = FILE_NAME) -> Login:
 
 def login_error(problem: str) -> UpstreamError:
     """The error for a caller: the problem, and the advice to log in again."""
-    error = UpstreamError(f"{problem}; {_HOW}")
-    error.kind = _AUTHENTICATION
-    error.status = 401
-    return error
+    return UpstreamError(f"{problem}; run `codex login`", kind="authentication", status=401)
 
 
 def _mark(found: stat_result) -> tuple[int, int, int]:

@@ -43,9 +43,14 @@ RPC_SECONDS = 30.0
 LIMITS_UPDATED = "account/rateLimits/updated"
 _CLIENT_INFO = {"name": "dragoman", "title": "Dragoman", "version": "1"}
 _CAPABILITIES = {"experimentalApi": True, "requestAttestation": False}
-_OVERLOADED = -32001
-_INVALID = -32600
 _NO_THREAD = -32602
+METHOD_NOT_FOUND = -32601
+# Kind and status by the code of a refusal.
+_REFUSALS: Mapping[int, tuple[str, int]] = {
+    -32001: ("overloaded", 503),
+    -32600: ("invalid_request", 400),
+    METHOD_NOT_FOUND: ("invalid_request", 400),
+}
 # A program that does not speak the protocol may print a lot.
 _GARBAGE_SHOWN = 5
 _EXCERPT = 200
@@ -121,9 +126,7 @@ class Child:
     @property
     def end(self) -> UpstreamError:
         """The error that says how the child ended; its detail has the last lines of its standard error."""
-        error = UpstreamError(f"{self._command_words()} {self._process.how_it_ended}")
-        error.detail = self._last_said()
-        return error
+        return self._fault(self._process.how_it_ended, "upstream")
 
     async def request(
         self, method: str, params: object, on_late: Callable[[Message], None] | None = None
@@ -345,16 +348,15 @@ class Child:
         return f"upstream {self._name!r}: app-server {self._process.pid}"
 
     def _lost(self) -> UpstreamError:
-        error = self.end
-        error.kind = "truncated"
-        return error
+        return self._fault(self._process.how_it_ended, "truncated")
 
     def _fault(self, what: str, kind: str) -> UpstreamError:
-        error = UpstreamError(f"{self._command_words()} {what}")
-        error.detail = self._last_said()
-        error.kind = kind
-        error.status = 504 if kind == "timeout" else 502
-        return error
+        return UpstreamError(
+            f"{self._command_words()} {what}",
+            kind=kind,
+            status=504 if kind == "timeout" else 502,
+            detail=self._last_said(),
+        )
 
     def _last_said(self) -> str:
         """The last lines of standard error, for the log only: they may contain anything, even environment variables."""
@@ -362,12 +364,10 @@ class Child:
         return f"its last output: {said}" if said else ""
 
     def _refused(self, method: str, code: int, message: str) -> UpstreamError:
-        error = UpstreamError(f"upstream {self._name!r} refused {method}: {message}")
-        if code == _OVERLOADED:
-            error.kind, error.status = "overloaded", 503
-        elif code in (_INVALID, METHOD_NOT_FOUND):
-            error.kind, error.status = "invalid_request", 400
-        return error
+        kind, status = _REFUSALS.get(code, (None, None))
+        return UpstreamError(
+            f"upstream {self._name!r} refused {method}: {message}", kind=kind, status=status
+        )
 
 
 def _is_damaged(line: bytes) -> bool:
@@ -380,8 +380,6 @@ def _is_damaged(line: bytes) -> bool:
         return True
     return False
 
-
-METHOD_NOT_FOUND = -32601
 
 _ANSWERS: Mapping[str, object] = {
     "item/commandExecution/requestApproval": {"decision": "decline"},

@@ -100,20 +100,16 @@ async def spawn(
             start_new_session=True,
         )
     except FileNotFoundError as error:
-        raise _unusable(
-            f"upstream {name!r}: expected the program {command[0]!r}, found none; {CODEX_INSTALL_HINT}"
+        raise UpstreamError(
+            f"upstream {name!r}: expected the program {command[0]!r}, found none; {CODEX_INSTALL_HINT}",
+            status=503,
         ) from error
     except OSError as error:
-        raise _unusable(
-            f"upstream {name!r}: {command[0]!r} cannot be started: {error.strerror or error}"
+        raise UpstreamError(
+            f"upstream {name!r}: {command[0]!r} cannot be started: {error.strerror or error}",
+            status=503,
         ) from error
     return Process(process)
-
-
-def _unusable(message: str) -> UpstreamError:
-    error = UpstreamError(message)
-    error.status = 503
-    return error
 
 
 # A log line of Codex has some 200 characters; a backtrace a few hundred lines.

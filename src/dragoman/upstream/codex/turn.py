@@ -25,7 +25,6 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from dragoman._json import Raw, dumps, is_strict
-from dragoman.core.failures import error_info
 from dragoman.dialects.codex import ANSWER, PAUSE
 from dragoman.errors import GatewayError, UpstreamError
 from dragoman.upstream.base import UpstreamReply
@@ -247,18 +246,15 @@ class CodexTurn:
         if watch.is_retrying:
             # Sent text cannot be withdrawn; if nothing was sent, Codex may begin the response again.
             if watch.is_text_open:
-                self.fail(
-                    _of_kind("truncated", "Codex lost the model's answer and starts it again")
-                )
+                why = "Codex lost the model's answer and starts it again"
+                self.fail(UpstreamError(why, kind="truncated"))
             return
         if watch.dropped is not None:
-            self.fail(
-                _of_kind(
-                    "protocol",
-                    f"Codex did not offer the tool {watch.dropped!r} to the model, and treated"
-                    " a call of it as a call of its own tool",
-                )
+            why = (
+                f"Codex did not offer the tool {watch.dropped!r} to the model, and treated"
+                " a call of it as a call of its own tool"
             )
+            self.fail(UpstreamError(why, kind="protocol"))
             return
         if not message.method.startswith(_FORWARDED):
             return
@@ -279,12 +275,8 @@ class CodexTurn:
     def _grow(self, size: int) -> None:
         self._size += size
         if self._size > MAX_BUFFERED:
-            self.fail(
-                _of_kind(
-                    "server",
-                    f"the client reads too slowly: more than {MAX_BUFFERED:,} bytes of the answer wait for it",
-                )
-            )
+            why = f"the client reads too slowly: more than {MAX_BUFFERED:,} bytes of the answer wait for it"
+            self.fail(UpstreamError(why, kind="server"))
 
 
 def _frame(line: bytes) -> bytes:
@@ -305,13 +297,6 @@ def _call_of(message: Message) -> tuple[str, bool]:
         if kind in ("function_call", "function_call_output"):
             return text_of(item, "call_id"), kind == "function_call"
     return "", False
-
-
-def _of_kind(kind: str, message: str) -> UpstreamError:
-    error = UpstreamError(message)
-    error.kind = kind
-    error.status = error_info(error).status or error.status
-    return error
 
 
 class PauseDetector:

@@ -386,10 +386,9 @@ class ChildSupervisor:
 
 
 def _unavailable(problem: UpstreamError | None) -> UpstreamError:
-    error = UpstreamError("there is no app-server" if problem is None else problem.message)
-    error.detail = "" if problem is None else problem.detail
-    error.status = 503
-    return error
+    if problem is None:
+        return UpstreamError("there is no app-server", status=503)
+    return UpstreamError(problem.message, status=503, detail=problem.detail)
 
 
 def wait_before(failures: int) -> float:

@@ -10,10 +10,11 @@ from base64 import b64encode
 from collections.abc import Sequence
 from contextlib import ExitStack
 from itertools import zip_longest
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from msgspec import Struct
 
+from dragoman.config.environment import DEFAULT_PORTS, http_address
 from dragoman.config.settings import DIRECT, UpstreamSettings
 from dragoman.errors import ConfigError, UpstreamError
 from dragoman.upstream import errors
@@ -25,7 +26,6 @@ ATTEMPT_DELAY = 0.25
 KEEPALIVE_SECONDS = 60
 KEEPALIVE_PROBES = 5
 
-_DEFAULT_PORTS = {"http": 80, "https": 443}
 _Address = tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]
 AddressInfo = tuple[socket.AddressFamily, socket.SocketKind, int, str, _Address]
 
@@ -47,13 +47,8 @@ def server_address(url: str, what: str) -> ServerAddress:
         ConfigError: the URL has no host, or a scheme other than http and https. The URL is not quoted: it may
             contain a password.
     """
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError:
-        # The message of the exception would quote the address, and with it a password.
-        raise ConfigError(f"{what}: expected an address such as https://host:443") from None
-    if parts.scheme not in _DEFAULT_PORTS or not parts.hostname:
+    parts = http_address(url)
+    if parts is None:
         raise ConfigError(f"{what}: expected an address such as https://host or http://host:8000")
     credentials = None
     if parts.username is not None:
@@ -61,8 +56,8 @@ def server_address(url: str, what: str) -> ServerAddress:
         credentials = b64encode(pair.encode()).decode()
     return ServerAddress(
         is_tls=parts.scheme == "https",
-        host=parts.hostname,
-        port=port or _DEFAULT_PORTS[parts.scheme],
+        host=parts.hostname or "",
+        port=parts.port or DEFAULT_PORTS[parts.scheme],
         authority=parts.netloc.rpartition("@")[2],
         credentials=credentials,
     )

@@ -191,9 +191,7 @@ class TokenCommand:
 
     def _failed(self) -> UpstreamError:
         why = "" if self._error is None else self._error.message
-        error = UpstreamError(why)  # a new one: each has its own traceback
-        error.kind = "authentication"
-        return error
+        return UpstreamError(why, kind="authentication")  # a new one: each has its own traceback
 
     async def _renew(self) -> None:
         """Run the program. Its failure is kept in `_error`."""

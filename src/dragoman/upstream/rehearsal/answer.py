@@ -17,6 +17,7 @@ import re
 from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
+from itertools import groupby
 from typing import assert_never
 
 from msgspec import Struct, structs
@@ -46,11 +47,10 @@ from dragoman.upstream.rehearsal.tasks import (
     GREETING,
     NOTICE,
     PlannedCall,
-    ReadableResult,
     Task,
+    ToolResult,
     find_task,
     first_call,
-    readable,
     second_call,
     summary,
 )
@@ -168,18 +168,10 @@ class _Composer:
         rounds, dialect = self._situation.rounds, self._asked.dialect
         if rounds < self._asked.scenario.steps:
             return first_call(task, self._tools, dialect)
-        seen = self._seen()
+        seen = self._situation.results
         if rounds > self._asked.scenario.steps or not seen:
             return None
         return second_call(task, seen[-1], self._tools, dialect)
-
-    def _seen(self) -> list[ReadableResult]:
-        return [
-            ReadableResult(
-                each.name, readable(text_of_result(each.result)), each.result.is_error is True
-            )
-            for each in self._situation.results
-        ]
 
     def _call(self, tool: Tool, text: str) -> Call:
         asked = self._asked
@@ -211,11 +203,11 @@ class _Composer:
         if self._task is not None and self._task.kind == "greeting":
             return GREETING
         if self._task is not None and results:
-            return summary(self._task, self._situation.rounds, self._seen())
+            return summary(self._task, self._situation.rounds, results)
         if results:
             return "\n".join(
-                f"{each.name} {'failed' if each.result.is_error else 'returned'}: "
-                f"{_shorten(text_of_result(each.result), MAX_QUOTE)}"
+                f"{each.tool} {'failed' if each.failed else 'returned'}: "
+                f"{_shorten(each.text, MAX_QUOTE)}"
                 for each in results
             )
         media = self._situation.media
@@ -299,19 +291,12 @@ def _shorten(text: str, limit: int) -> str:
 _ELEMENT = re.compile(r"\s*<([A-Za-z][\w.-]*)[\s>]")
 
 
-class Answered(Struct, frozen=True):
-    """A result, and the name of its tool if known."""
-
-    name: str
-    result: Result
-
-
 class ConversationState(Struct, frozen=True):
     """`rounds`: how often results have come back since the user's last words."""
 
     said: str = ""
     media: int = 0
-    results: tuple[Answered, ...] = ()
+    results: tuple[ToolResult, ...] = ()
     rounds: int = 0
 
 
@@ -328,7 +313,7 @@ def read_situation(request: Request) -> ConversationState:
         "\n".join(_words_of(turn)),
         sum(isinstance(part, Media) for part in turn.parts),
         results,
-        sum(1 for _ in _rounds(turns[spoken + 1 :])),
+        _rounds(turns[spoken + 1 :]),
     )
 
 
@@ -363,20 +348,17 @@ def _called(turns: Sequence[Turn]) -> dict[str, str]:
     return {part.call_id: part.name for part in parts if isinstance(part, Call) and part.call_id}
 
 
-def _results(turns: Sequence[Turn], names: dict[str, str]) -> Iterator[Answered]:
+def _results(turns: Sequence[Turn], names: dict[str, str]) -> Iterator[ToolResult]:
     for turn in turns:
         for part in turn.parts:
             if isinstance(part, Result) and part.executor == "client":
-                yield Answered(part.name or names.get(part.call_id) or "the tool", part)
+                name = part.name or names.get(part.call_id) or "the tool"
+                yield ToolResult(name, text_of_result(part), part.is_error is True)
 
 
-def _rounds(turns: Sequence[Turn]) -> Iterator[Turn]:
-    """The first turn of each run of turns with results."""
-    before: Turn | None = None
-    for turn in turns:
-        if turn.role == "tool" and (before is None or before.role != "tool"):
-            yield turn
-        before = turn
+def _rounds(turns: Sequence[Turn]) -> int:
+    """How many runs of turns with results there are."""
+    return sum(role == "tool" for role, _ in groupby(turns, key=lambda turn: turn.role))
 
 
 def _describe(part: Part) -> str:

@@ -98,8 +98,8 @@ class Task(Struct, frozen=True):
     content: str = ""
 
 
-class ReadableResult(Struct, frozen=True):
-    """A result. text: readable."""
+class ToolResult(Struct, frozen=True):
+    """A result, and the name of its tool."""
 
     tool: str
     text: str
@@ -145,7 +145,7 @@ def first_call(task: Task, tools: Sequence[Tool], dialect: Dialect) -> PlannedCa
 
 
 def second_call(
-    task: Task, seen: ReadableResult, tools: Sequence[Tool], dialect: Dialect
+    task: Task, seen: ToolResult, tools: Sequence[Tool], dialect: Dialect
 ) -> PlannedCall | None:
     """The call that follows the result of the first, if any."""
     if not _is_absent(seen, task.path):
@@ -155,22 +155,23 @@ def second_call(
     return _write(task, tools) if task.kind == "create" else None
 
 
-def _is_absent(seen: ReadableResult, path: str) -> bool:
+def _is_absent(seen: ToolResult, path: str) -> bool:
     """Whether a result says that a file is not there. A file that has these words in it is no such result."""
-    is_report = "\n" not in seen.text and (seen.failed or path in seen.text)
-    return is_report and _ABSENT.search(seen.text) is not None
+    text = readable(seen.text)
+    is_report = "\n" not in text and (seen.failed or path in text)
+    return is_report and _ABSENT.search(text) is not None
 
 
-def summary(task: Task, rounds: int, seen: Sequence[ReadableResult]) -> str:
+def summary(task: Task, rounds: int, seen: Sequence[ToolResult]) -> str:
     """The end of a task: what this is, what was done, and what the tools returned. rounds: of calls, all done."""
     quoted = [
-        f"{each.tool} {'failed' if each.failed else 'returned'}:{_quote(each.text)}"
+        f"{each.tool} {'failed' if each.failed else 'returned'}:{_quote(readable(each.text))}"
         for each in seen
     ]
     return "\n".join([f"{NOTICE} {_remark(task, rounds, seen)}", "", *quoted])
 
 
-def _remark(task: Task, rounds: int, seen: Sequence[ReadableResult]) -> str:
+def _remark(task: Task, rounds: int, seen: Sequence[ToolResult]) -> str:
     if task.kind == "look":
         return "A model would now work on this; I only look around."
     if task.kind == "create" and rounds == 1:

@@ -185,13 +185,7 @@ def deliver_stream(
         events += _failure(events)
         ending = "whole"
     pieces = _frames(events, codec, context, interleaved=scenario.interleaved)
-    return Delivery(
-        200,
-        {"content-type": _STREAM},
-        tuple(pieces) if scenario.starts else (),
-        ending,
-        scenario.delay,
-    )
+    return _delivery(_STREAM, pieces, ending, scenario)
 
 
 def deliver_body(
@@ -204,13 +198,14 @@ def deliver_body(
     if scenario.ending != "whole":
         body = body[: len(body) // 2]
     pieces = [body[at : at + BODY_PIECE] for at in range(0, len(body), BODY_PIECE)]
-    return Delivery(
-        200,
-        {"content-type": _JSON},
-        tuple(pieces) if scenario.starts else (),
-        scenario.ending,
-        scenario.delay,
-    )
+    return _delivery(_JSON, pieces, scenario.ending, scenario)
+
+
+def _delivery(
+    content_type: str, pieces: Sequence[bytes], ending: Ending, scenario: Scenario
+) -> Delivery:
+    sent = tuple(pieces) if scenario.starts else ()
+    return Delivery(200, {"content-type": content_type}, sent, ending, scenario.delay)
 
 
 def events_of(outcome: Outcome) -> Iterator[Event]:
@@ -328,11 +323,13 @@ class RehearsalReply(UpstreamReply):
         elif ending == "stall":
             await self._closed.wait()
         if self._closed.is_set():
-            raise _truncated("the reply was closed before it was read to its end")
+            message = "the reply was closed before it was read to its end"
+            raise UpstreamError(message, kind="truncated")
         if self._pieces:
             return self._pieces.popleft()
         if ending == "cut":
-            raise _truncated("the rehearsal cut the connection, as it was asked to")
+            message = "the rehearsal cut the connection, as it was asked to"
+            raise UpstreamError(message, kind="truncated")
         return b""
 
     def close(self) -> None:
@@ -348,9 +345,3 @@ class RehearsalReply(UpstreamReply):
                 await self._closed.wait()
         except TimeoutError:
             pass
-
-
-def _truncated(message: str) -> UpstreamError:
-    error = UpstreamError(message)
-    error.kind = "truncated"
-    return error

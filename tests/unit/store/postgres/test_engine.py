@@ -11,8 +11,7 @@ from psycopg import errors
 
 from dragoman.config.settings import StoreSettings
 from dragoman.errors import ConfigError, StoreDamaged, StoreUnavailable
-from dragoman.store.contract import Store
-from dragoman.store.engine_store import open_store
+from dragoman.store.engine_store import Store, open_store
 from dragoman.store.postgres import pool as pool_module
 from dragoman.store.postgres.pool import PostgresPool, translated
 from dragoman.store.postgres.schema import MIGRATIONS
@@ -335,7 +334,7 @@ def test_deadlock_without_end_is_reported(bench: Bench, monkeypatch: pytest.Monk
         raise errors.DeadlockDetected("deadlock detected")
 
     async def work(store: Store) -> None:
-        monkeypatch.setattr("dragoman.store.postgres.engine._one", fail)
+        monkeypatch.setattr("dragoman.store.postgres.pool.Connection.one", fail)
         with pytest.raises(StoreUnavailable, match="DeadlockDetected"):
             await store.read(OWNER, "a")
 

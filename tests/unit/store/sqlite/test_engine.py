@@ -16,8 +16,7 @@ from msgspec import msgpack
 from dragoman.config.settings import StoreSettings
 from dragoman.errors import StoreDamaged, StoreError, StoreTooLarge, StoreUnavailable
 from dragoman.model.parts import Text
-from dragoman.store.contract import Store
-from dragoman.store.engine_store import open_store
+from dragoman.store.engine_store import Store, open_store
 from dragoman.store.records import Escrowed
 from dragoman.store.sqlite import thread as thread_module
 from dragoman.store.sqlite.file import SqliteFile, translated

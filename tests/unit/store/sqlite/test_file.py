@@ -14,8 +14,7 @@ import pytest
 
 from dragoman.config.settings import StoreSettings
 from dragoman.errors import StoreDamaged, StoreError, StoreMissing, StoreUnavailable
-from dragoman.store.contract import Store
-from dragoman.store.engine_store import open_store
+from dragoman.store.engine_store import Store, open_store
 from store_help import OWNER, Bench, bounded, draft, ending
 
 SUPPORT = Path(__file__).parents[3] / "support"

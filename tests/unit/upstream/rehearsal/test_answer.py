@@ -190,7 +190,7 @@ def test_context_that_a_client_adds_is_not_what_the_user_said() -> None:
 
 def test_results_after_the_last_answer_are_fresh() -> None:
     found = situation(user_turn("go"), call(), result(text="21C"))
-    assert [(each.name, text_of_result(each.result)) for each in found.results] == [("f", "21C")]
+    assert [(each.tool, each.text) for each in found.results] == [("f", "21C")]
     assert (found.said, found.rounds) == ("go", 1)
 
 
@@ -207,7 +207,7 @@ def test_words_beside_results_do_not_make_them_old() -> None:
 
 def test_results_without_a_call_are_reported_too() -> None:
     found = situation(result("unknown"))
-    assert [each.name for each in found.results] == ["the tool"]
+    assert [each.tool for each in found.results] == ["the tool"]
     assert situation(result("unknown"), user_turn("well?")).said == "well?"
 
 

@@ -4,7 +4,7 @@ import tomllib
 
 import pytest
 
-from dragoman.config.sections import with_section, without_section
+from dragoman.config.toml_text import with_section, without_section
 from dragoman.errors import ConfigError
 
 FILE = b"""# The gateway of a team.

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dragoman.config.lines import located, places_of
+from dragoman.config.toml_text import located, places_of
 
 FILE = b'''# a comment with [brackets]
 title = "x"
