@@ -7,7 +7,9 @@ Two statements that lock rows in different orders (one renews a conversation whi
 deadlock; PostgreSQL aborts one of them, and the engine retries it.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from random import random
 from typing import TypeVar, cast
 
 from psycopg import errors
@@ -47,6 +49,8 @@ _Values = Mapping[str, object]
 
 # A deadlock is over when one of its two sides was aborted; a third failure in a row has another cause.
 _ATTEMPTS = 3
+# Seconds, at most, before the next attempt: the other side needs some time for its work, and may be a retry itself.
+_PAUSE = 0.1
 
 _WIDTH = len(COLUMNS)
 
@@ -263,13 +267,14 @@ class PostgresEngine:
         await self._pool.close()
 
     async def _do(self, work: Callable[[Connection], Awaitable[T]]) -> T:
-        """Run `work` on a connection, and retry after a deadlock. Raises StoreUnavailable, StoreDamaged, and whatever `work` raises."""
+        """Run `work` on a connection, and retry soon after a deadlock. Raises StoreUnavailable, StoreDamaged, and whatever `work` raises."""
         for _ in range(_ATTEMPTS - 1):
             async with self._pool.lend() as connection:
                 try:
                     return await work(connection)
                 except errors.DeadlockDetected:
-                    continue
+                    pass
+            await asyncio.sleep(random() * _PAUSE)  # noqa: S311 - spreads retries, protects nothing
         async with self._pool.lend() as connection:
             return await work(connection)
 
