@@ -64,6 +64,10 @@ def _no_part(_part: int) -> bool:
     return False
 
 
+def _same(event: Event) -> tuple[Event]:
+    return (event,)
+
+
 class Scanning:
     """Runs a stage and the change after it over many events at a time: a delta in which nothing begins costs one lookup."""
 
@@ -78,11 +82,13 @@ class Scanning:
         "_text",
     )
 
-    def __init__(self, stage: Stage, restore: Callable[[Event], Iterable[Event]]) -> None:
+    def __init__(
+        self, stage: Stage, restore: Callable[[Event], Iterable[Event]] | None = None
+    ) -> None:
         self._stage = stage
         # A Restorer knows by the part whether it changes a delta; any other function must see each event.
         self._passes = restore.passes if isinstance(restore, Restorer) else _no_part
-        self._restore = restore.feed if isinstance(restore, Restorer) else restore
+        self._restore = restore.feed if isinstance(restore, Restorer) else restore or _same
         self._begins_in = stage.begins_in
         self._begins = stage.begins
         self._sink: Callable[[str], None] | None = None

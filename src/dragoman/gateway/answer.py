@@ -15,17 +15,20 @@ from dragoman.core.failures import error_info
 from dragoman.core.secrets import Secrets
 from dragoman.core.usage import Tally
 from dragoman.dialects.codec import EncodeContext
-from dragoman.dialects.interpret import (
-    BodyCollector,
-    Interpreter,
-    StreamInterpreter,
-    interpret_body,
-    stream_body,
-)
 from dragoman.dialects.relay import StreamRelay, relay_body
 from dragoman.dialects.responses import early_response_id
 from dragoman.dialects.staging import Scanning
-from dragoman.dialects.translate import TranslatedBody, make_decoder, make_encoder, read_body
+from dragoman.dialects.translate import (
+    BodyCollector,
+    Interpreter,
+    StreamInterpreter,
+    TranslatedBody,
+    interpret_body,
+    make_decoder,
+    make_encoder,
+    read_body,
+    stream_body,
+)
 from dragoman.errors import FrameTooLarge, GatewayError
 from dragoman.gateway.early_end import (
     EndingCollector,
