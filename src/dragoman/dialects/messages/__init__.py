@@ -1,6 +1,6 @@
 """Anthropic Messages: reads and writes streams, bodies and requests."""
 
-from dragoman.dialects.messages.body import read_body, read_typed, write_body
+from dragoman.dialects.messages.body import read_typed, write_body
 from dragoman.dialects.messages.compaction import (
     COMPACTED,
     asks_for_summary,
@@ -12,7 +12,7 @@ from dragoman.dialects.messages.compaction import (
     with_summary_wish,
     without_summary_wish,
 )
-from dragoman.dialects.messages.decode import MessagesReader
+from dragoman.dialects.messages.decode import MessagesReader, read_body
 from dragoman.dialects.messages.encode import MessagesEncoder
 from dragoman.dialects.messages.errors import decode_error, encode_error, threads_unsupported
 from dragoman.dialects.messages.losses import DEFAULT_TARGET, LOSSES

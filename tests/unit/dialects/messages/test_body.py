@@ -215,13 +215,13 @@ def test_ids_and_names_are_made_good() -> None:
         reason="tool_use",
     )
     found, problems = read(data, DecodeContext(tools=(Tool(name="only"),)))
-    assert problems == ["missing_id", "missing_name", "missing_id"]
+    assert problems == ["missing_name", "missing_id", "missing_id"]
     first, second = found.choices[0].parts
     assert isinstance(first, Call)
     assert isinstance(second, Call)
     assert (first.name, first.call_id[:6], second.call_id[:9]) == ("only", "toolu_", "srvtoolu_")
     failed, problems = read(data)
-    assert problems == ["missing_id", "missing_name", "nameless_call", "missing_id"]
+    assert problems == ["missing_name", "missing_id", "nameless_call", "missing_id"]
     assert failed.error is not None
     assert failed.error.kind == "protocol"
     assert [part.name for part in failed.choices[0].parts if isinstance(part, Call)] == [
