@@ -97,9 +97,20 @@ class ChatReader:
 
     def read(self, frame: Frame) -> tuple[Event, ...]:
         data = frame.data
-        if data is None:
+        if data is None or not data.strip():
             return self._read_empty(frame)
-        return self._read_fully(frame, data)
+        if frame.is_done:
+            return self._finish_marked()
+        events = self._read_typed(data)
+        if events is not None:
+            return events
+        chunk = present(as_object(data))  # raises MalformedJson before any state changes
+        error = find_error(chunk)
+        if error is not None:
+            return self.fail(read_error(error))
+        if "choices" not in chunk and "usage" not in chunk:
+            return self._read_stranger(frame, data, chunk)
+        return self._read_chunk(chunk)
 
     def end(self) -> tuple[Event, ...]:
         if self._choices:
@@ -131,22 +142,6 @@ class ChatReader:
             return ()
         text = comment.decode("utf-8", "replace")
         return (Noticed("comment", raw=Raw(dumps_text(text))),)
-
-    def _read_fully(self, frame: Frame, data: bytes) -> tuple[Event, ...]:
-        if not data.strip():
-            return self._read_empty(frame)
-        if frame.is_done:
-            return self._finish_marked()
-        events = self._read_typed(data)
-        if events is not None:
-            return events
-        chunk = present(as_object(data))  # raises MalformedJson before any state changes
-        error = find_error(chunk)
-        if error is not None:
-            return self.fail(read_error(error))
-        if "choices" not in chunk and "usage" not in chunk:
-            return self._read_stranger(frame, data, chunk)
-        return self._read_chunk(chunk)
 
     def _read_typed(self, data: bytes) -> tuple[Event, ...] | None:
         """Decode a chunk that fits `TypedChunk`; None if it must be read field by field."""

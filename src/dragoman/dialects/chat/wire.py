@@ -168,37 +168,20 @@ DELTA_FIELDS = frozenset(
     {
         *REASONING_FIELDS,
         *SEALED_FIELDS,
-        "role",
-        "content",
-        "refusal",
-        "tool_calls",
-        "function_call",
-        "audio",
-        "annotations",
-        "images",
+        *("role", "content", "refusal", "tool_calls", "function_call"),
+        *("audio", "annotations", "images"),
     }
 )
 CACHE_CONTROL = BreakpointForm("chat", "type", "ephemeral", alone=True)
 """Anthropic's breakpoints, an extension of OpenRouter, LiteLLM and others."""
 CACHE_BREAKPOINT = BreakpointForm("chat", "mode", "explicit", alone=False)
 
+_ANY_MESSAGE = frozenset({"role", "content", "name", "cache_control"})
+_SAID = frozenset({"refusal", "audio", "tool_calls", "function_call"})
 MESSAGE_FIELDS: Mapping[str, frozenset[str]] = {
-    "user": frozenset({"role", "content", "name", "cache_control"}),
-    "tool": frozenset({"role", "content", "name", "cache_control", "tool_call_id"}),
-    "assistant": frozenset(
-        {
-            *REASONING_FIELDS,
-            *SEALED_FIELDS,
-            "role",
-            "content",
-            "name",
-            "cache_control",
-            "refusal",
-            "audio",
-            "tool_calls",
-            "function_call",
-        }
-    ),
+    "user": _ANY_MESSAGE,
+    "tool": _ANY_MESSAGE | {"tool_call_id"},
+    "assistant": _ANY_MESSAGE | _SAID | {*REASONING_FIELDS, *SEALED_FIELDS},
 }
 """The known fields of a request's messages, by role; system messages have those of the user. Other fields of answers
 (`annotations`, `images`) are kept as extra when the client sends them back."""
