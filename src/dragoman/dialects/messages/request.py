@@ -49,9 +49,9 @@ from dragoman.core.request_settings import (
 from dragoman.core.schemas import SchemaRules, fix_schema
 from dragoman.dialects.codec import EncodedRequest, Target
 from dragoman.dialects.messages.breakpoints import NO_CHANGE
-from dragoman.dialects.messages.compaction import compaction_betas
 from dragoman.dialects.messages.context_management import (
     EDITS_FIELD,
+    compaction_betas,
     read_compact_at,
     write_compact_edit,
 )
