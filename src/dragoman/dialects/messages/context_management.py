@@ -256,6 +256,8 @@ def with_summary_wish(request: Request) -> Request:
 def compaction_betas(own: Mapping[str, Raw]) -> tuple[str, ...]:
     """Return the betas that the fields of a request need to be accepted."""
     wish = (COMPACTION_BETA,) if _SUMMARY_FIELD in own else ()
-    edits = read_objects(read_object(own.get(EDITS_FIELD)).get("edits"))
+    if EDITS_FIELD not in own:
+        return wish
+    edits = read_objects(read_object(own[EDITS_FIELD]).get("edits"))
     compacts = any(read_text(edit.get("type")) == _COMPACT for edit in edits)
-    return (*wish, *((CONTEXT_BETA,) if compacts else ()))
+    return (*wish, CONTEXT_BETA) if compacts else wish
