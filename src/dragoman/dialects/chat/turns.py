@@ -10,7 +10,7 @@ from operator import attrgetter
 from msgspec.structs import replace
 
 from dragoman._json import Raw
-from dragoman.core.aliases import NameMap, alias_id
+from dragoman.core.aliases import NameMap, ToolKey, alias_id
 from dragoman.core.fields import (
     Fields,
     ask_list,
@@ -79,7 +79,7 @@ _is_head = attrgetter("head")
 _BETWEEN = "\n\n"
 
 
-def wire_name(call: Call) -> tuple[str | None, str]:
+def wire_name(call: Call) -> ToolKey:
     """Return the namespace and the name of a call. A call without a name gets the name of its kind."""
     return call.namespace, call.name or call.kind
 
