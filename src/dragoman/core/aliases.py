@@ -104,15 +104,7 @@ class NameMap(Struct, frozen=True):
         """
         offered = tools if isinstance(tools, tuple) else tuple(tools)
 
-        names = made_of(
-            offered,
-            (cls, limits, flatten),
-            cls._make,
-            offered,
-            (),
-            limits,
-            flatten,
-        )
+        names = made_of(offered, (cls, limits, flatten), cls._make, offered, (), limits, flatten)
         # Histories mostly use tools that are still offered.
         if not used:
             return names
@@ -121,13 +113,7 @@ class NameMap(Struct, frozen=True):
             return names
         others = tuple(dict.fromkeys(key for key in keys if key not in names.wires))
         return made_of(
-            offered,
-            (cls, limits, flatten, others),
-            cls._make,
-            offered,
-            others,
-            limits,
-            flatten,
+            offered, (cls, limits, flatten, others), cls._make, offered, others, limits, flatten
         )
 
     @classmethod

@@ -327,16 +327,7 @@ class Unwrapper:
     }
 
 
-_ESCAPES = {
-    '"': '"',
-    "\\": "\\",
-    "/": "/",
-    "b": "\b",
-    "f": "\f",
-    "n": "\n",
-    "r": "\r",
-    "t": "\t",
-}
+_ESCAPES = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _STOP = re.compile(r'["\\]')
 # Well-formed content of a JSON string without bare halves of characters, which the JSON library refuses.
 # Possessive quantifiers: a long text must not accumulate backtracking positions.

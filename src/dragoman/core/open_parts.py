@@ -55,16 +55,7 @@ from dragoman.model.events import (
     SealAdded,
     TextDelta,
 )
-from dragoman.model.parts import (
-    Annotation,
-    Call,
-    Part,
-    PartStatus,
-    Reasoning,
-    Refusal,
-    Seal,
-    Text,
-)
+from dragoman.model.parts import Annotation, Call, Part, PartStatus, Reasoning, Refusal, Seal, Text
 from dragoman.model.request import Tool
 
 Problems = list[tuple[str, str]]
@@ -477,14 +468,7 @@ class OpenCall(PartBase):
         "is_complete",
     )
 
-    def __init__(
-        self,
-        parts: Parts,
-        header: Call,
-        *,
-        empty: str = "{}",
-        choice: int = 0,
-    ) -> None:
+    def __init__(self, parts: Parts, header: Call, *, empty: str = "{}", choice: int = 0) -> None:
         super().__init__(parts)
         self._state = _NAMELESS
         self._choice = choice

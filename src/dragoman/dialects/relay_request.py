@@ -141,10 +141,7 @@ def _names(
 
 
 def _fitting(
-    tools: tuple[Tool, ...],
-    used: Sequence[ToolKey],
-    target: Target,
-    default: Target,
+    tools: tuple[Tool, ...], used: Sequence[ToolKey], target: Target, default: Target
 ) -> NameMap | None:
     if not all(_is_fitting(tool, target, default) for tool in tools):
         return None

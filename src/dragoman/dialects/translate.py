@@ -36,13 +36,7 @@ from dragoman.dialects.registry import CODECS, codec, upstream_codec
 from dragoman.dialects.shapes import DialectName, Form, Shape, shape_of_body, shape_of_frame
 from dragoman.dialects.staging import Scanning, Stage
 from dragoman.dialects.stop_sequences import stop_stage
-from dragoman.dialects.stream_decoder import (
-    OTHER_DIALECT,
-    Deltas,
-    FrameReader,
-    Step,
-    StreamDecoder,
-)
+from dragoman.dialects.stream_decoder import OTHER_DIALECT, Deltas, FrameReader, Step, StreamDecoder
 from dragoman.errors import ConfigError
 from dragoman.model.events import Event, InputDelta, Noticed, Started, TextDelta
 from dragoman.model.outcome import ErrorInfo, Loss, LossAction, Outcome, Problem
@@ -355,13 +349,7 @@ class StreamInterpreter(AnswerReader):
 class BodyCollector(AnswerReader):
     """Collects a stream until it can be written as a body. `feed`, `close` and `fail` return nothing to send."""
 
-    def __init__(
-        self,
-        source: str,
-        *,
-        decode: DecodeContext,
-        change: Change | None = None,
-    ) -> None:
+    def __init__(self, source: str, *, decode: DecodeContext, change: Change | None = None) -> None:
         super().__init__(source, decode)
         self._change = change
         self._events: list[Event] = []

@@ -25,12 +25,7 @@ from dragoman.model.events import Event, InputDelta, Noticed, PartEnded, PartSta
 from dragoman.model.outcome import Problem
 from dragoman.model.parts import Call, CallKind, Text
 from dragoman.textcalls.registry import PATTERNS, PatternRegistry
-from dragoman.toolcalls.payloads import (
-    PayloadContext,
-    PayloadReader,
-    PayloadReading,
-    nameless_call,
-)
+from dragoman.toolcalls.payloads import PayloadContext, PayloadReader, PayloadReading, nameless_call
 
 _NO_CONTEXT = DecodeContext()
 _TEXT_CHANNEL = 0  # readers count from 1

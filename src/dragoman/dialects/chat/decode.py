@@ -62,10 +62,7 @@ class ChatReader:
         self.frame = 0
         self.problems: list[tuple[str, str]] = []
         self._parts = Parts(
-            self.problems,
-            tools=context.tools,
-            name_rule=context.name_fallback,
-            seed=context.seed,
+            self.problems, tools=context.tools, name_rule=context.name_fallback, seed=context.seed
         )
         self._declared = frozenset(tool.name for tool in context.tools)
         self._is_single = context.choices == 1

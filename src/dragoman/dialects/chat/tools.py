@@ -32,12 +32,7 @@ from dragoman.core.schemas import fix_schema
 from dragoman.core.tool_cache import CachedTools, made_of, remembered, written_once
 from dragoman.dialects.chat.content import put_breakpoint
 from dragoman.dialects.chat.losses import note_foreign
-from dragoman.dialects.chat.wire import (
-    BUILTIN_KINDS,
-    CACHE_CONTROL,
-    LEGACY_CHOICE,
-    LEGACY_TOOLS,
-)
+from dragoman.dialects.chat.wire import BUILTIN_KINDS, CACHE_CONTROL, LEGACY_CHOICE, LEGACY_TOOLS
 from dragoman.dialects.codec import Target
 from dragoman.model.outcome import Repair
 from dragoman.model.parts import CLIENT_KINDS, Breakpoint, Extra
@@ -363,10 +358,7 @@ class ToolWriter:
             if tool.description is not None:
                 inner["description"] = tool.description
             if tool.grammar is not None:
-                grammar = {
-                    "syntax": tool.grammar.syntax,
-                    "definition": tool.grammar.definition,
-                }
+                grammar = {"syntax": tool.grammar.syntax, "definition": tool.grammar.definition}
                 inner["format"] = {"type": "grammar", "grammar": grammar}
             inner |= read_present(rest.pop("custom", None))
             out: dict[str, object] = {"type": "custom", "custom": inner}

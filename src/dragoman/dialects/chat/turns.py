@@ -600,9 +600,7 @@ def _input(entry: CallEntry) -> str:
     return entry.text if entry.value is None else bytes(entry.value).decode("utf-8")
 
 
-def _unmark(
-    content: tuple[ContentPart, ...],
-) -> tuple[tuple[Text | Media | Opaque, ...], bool]:
+def _unmark(content: tuple[ContentPart, ...]) -> tuple[tuple[Text | Media | Opaque, ...], bool]:
     """Return a result's content without the error mark, and whether it had the mark."""
     kept = tuple(Text(text=part.text) if isinstance(part, Refusal) else part for part in content)
     if not kept or not isinstance(kept[0], Text):

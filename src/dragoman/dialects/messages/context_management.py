@@ -189,9 +189,7 @@ def write_compact_edit(request: Request, target: Target) -> dict[str, Raw]:
 
 _SUMMARY_FIELD = "compaction"
 COMPACTED = Finished(
-    "pause",
-    native="compaction",
-    extra=Extra("messages", {"stop_reason": Raw(b'"compaction"')}),
+    "pause", native="compaction", extra=Extra("messages", {"stop_reason": Raw(b'"compaction"')})
 )
 """The end of an answer that is only a compaction."""
 

@@ -83,10 +83,7 @@ class MessagesReader:
         self.frame = 0
         self.problems: list[tuple[str, str]] = []
         self._parts = Parts(
-            self.problems,
-            tools=context.tools,
-            name_rule=context.name_fallback,
-            seed=context.seed,
+            self.problems, tools=context.tools, name_rule=context.name_fallback, seed=context.seed
         )
         self._blocks = OpenBlocks(self._parts)
         self._usage = UsageReader()

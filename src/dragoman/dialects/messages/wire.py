@@ -216,12 +216,7 @@ MAPPED_FIELDS: Mapping[str, frozenset[str]] = {
     ),
     "message_delta": frozenset({"stop_reason", "stop_sequence"}),
     "usage": frozenset(
-        {
-            "input_tokens",
-            "output_tokens",
-            "cache_read_input_tokens",
-            "cache_creation_input_tokens",
-        }
+        {"input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"}
     ),
     "text": frozenset({"type", "text", "citations", "cache_control"}),
     "thinking_block": frozenset({"type", "thinking", "signature"}),
