@@ -241,6 +241,23 @@ def test_reason_is_settled_by_content() -> None:
     assert written(body(reason="compaction"))["stop_reason"] == "compaction"
 
 
+def test_only_calls_of_the_client_get_another_id_in_place_of_a_repeated_one() -> None:
+    search = {"type": "server_tool_use", "id": "a", "name": "web_search", "input": {}}
+    use = {"type": "tool_use", "id": "a", "name": "f", "input": {}}
+    found, problems = read(body(search, search, use, reason="tool_use"))
+    assert problems == ["repeated_id", "repeated_id"]
+    ids = [part.call_id for part in found.choices[0].parts if isinstance(part, Call)]
+    assert ids[:2] == ["a", "a"]
+    assert ids[2].startswith("toolu_")
+
+
+def test_cut_call_whose_name_never_came_fails_a_body() -> None:
+    use = {"type": "tool_use", "id": "a", "input": {"x": 1}}
+    found, problems = read(body(use, reason="max_tokens"))
+    assert problems == ["missing_name", "nameless_call"]
+    assert found.error is not None
+
+
 def test_message_may_lack_usage_and_content() -> None:
     data = json.dumps({"type": "message", "stop_reason": "end_turn", "content": None}).encode()
     found, problems = read(data)
