@@ -23,8 +23,7 @@ from bench_streams import Story, dialect_stream
 
 from dragoman._json import Raw
 from dragoman.dialects.codec import DecodeContext, EncodeContext
-from dragoman.dialects.interpret import StreamInterpreter
-from dragoman.dialects.translate import StreamTranslator
+from dragoman.dialects.translate import StreamInterpreter, StreamTranslator
 from dragoman.model.request import Request, Tool
 from dragoman.textcalls import TextScanner, stage_for
 

@@ -70,7 +70,7 @@ def test_layer_is_the_longest_prefix() -> None:
         ("engine.turn", "from dragoman.dialects.stream_decoder import Step"),
         ("engine.turn", "from dragoman.engine.run import run"),
         ("dialects.codec", "from dragoman.toolcalls import x"),
-        ("toolcalls.records", "from dragoman.inspection import x"),
+        ("toolcalls.aggregator", "from dragoman.inspection import x"),
         ("upstream.http", "from dragoman.engine.run import run"),
         ("upstream.http", "from dragoman.server.app import app"),
         ("gateway.attempt", "from dragoman.server.app import app"),
@@ -92,7 +92,7 @@ def test_import_against_the_direction_is_found(module: str, source: str) -> None
         ("dialects.translate", "from dragoman.dialects.registry import codec"),
         ("dialects.chat.decode", "from dragoman.dialects.chat.wire import Chunk\nfrom dragoman.dialects.codec import S"),
         ("dialects.chat.decode", "from . import wire\nfrom .wire import Chunk\nfrom ..stream_decoder import Step"),
-        ("toolcalls.records", "from dragoman.dialects.translate import make_decoder\nfrom dragoman import textcalls"),
+        ("toolcalls.aggregator", "from dragoman.dialects.translate import make_decoder\nfrom dragoman import textcalls"),
         ("engine.run", "import asyncio\nfrom dragoman.engine.turn import plan"),
         ("cli", "import os\nfrom dragoman import __version__\nfrom dragoman.server.app import app"),
         ("upstream.http", "import socket\nimport aiohttp\nfrom dragoman.errors import UpstreamError"),
@@ -131,7 +131,8 @@ def test_relative_import_from_a_package_file_is_resolved() -> None:
 
 def test_wire_types_outside_their_dialect_are_found() -> None:
     assert (
-        "wire types" in check("toolcalls.records", "from dragoman.dialects.chat.wire import X")[0]
+        "wire types"
+        in check("toolcalls.aggregator", "from dragoman.dialects.chat.wire import X")[0]
     )
     assert "wire types" in check("dialects.registry", "from dragoman.dialects.chat import wire")[0]
 

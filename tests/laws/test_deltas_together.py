@@ -14,11 +14,10 @@ from corpus_cases import DIALECTS
 from dragoman.core.aliases import NameMap
 from dragoman.core.restore import Restorer
 from dragoman.dialects.codec import DecodeContext, EncodeContext
-from dragoman.dialects.interpret import StreamInterpreter
 from dragoman.dialects.registry import codec
 from dragoman.dialects.relay import StreamRelay
 from dragoman.dialects.stream_decoder import Deltas, StreamDecoder
-from dragoman.dialects.translate import make_decoder
+from dragoman.dialects.translate import StreamInterpreter, make_decoder
 from dragoman.model.events import Event
 from dragoman.model.outcome import Problem
 from dragoman.model.request import Request, Tool

@@ -9,8 +9,7 @@ from bench_streams import Story, dialect_stream
 from corpus_cases import DIALECTS, Case, stream_cases
 from dragoman.core.store_notes import StoreNotes
 from dragoman.dialects.codec import DecodeContext, EncodeContext
-from dragoman.dialects.interpret import StreamInterpreter
-from dragoman.dialects.translate import translate_body
+from dragoman.dialects.translate import StreamInterpreter, translate_body
 from dragoman.sse import MAX_FRAME_BYTES
 from garbage import left_by
 

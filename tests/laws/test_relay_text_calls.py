@@ -17,9 +17,8 @@ from corpus_checks import CHECKS, calls_of, cuts, reasoning_of, text_of
 from dragoman._json import raw
 from dragoman.core.fold import fold
 from dragoman.dialects.codec import DecodeContext, EncodeContext
-from dragoman.dialects.interpret import StreamInterpreter
 from dragoman.dialects.relay import StreamRelay, relay_body
-from dragoman.dialects.translate import make_decoder, make_encoder
+from dragoman.dialects.translate import StreamInterpreter, make_decoder, make_encoder
 from dragoman.model.events import (
     Completed,
     Event,

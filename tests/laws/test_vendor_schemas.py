@@ -19,9 +19,8 @@ from openai.types.responses import Response
 from corpus_cases import DIALECTS, folder_cases, stream_cases
 from doors import payloads
 from dragoman.dialects.codec import DecodeContext, EncodeContext
-from dragoman.dialects.interpret import stream_body
 from dragoman.dialects.registry import codec
-from dragoman.dialects.translate import StreamTranslator, translate_body
+from dragoman.dialects.translate import StreamTranslator, stream_body, translate_body
 from dragoman.model.events import Event
 from echoed_settings import STATED, repeated
 from projections import without_the_unheard_of, write

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping
 
 from disagreements import find_disagreements
-from dragoman.core.grammar import GrammarChecker
 from dragoman.dialects.codex import CodexReader
 from dragoman.model.events import Event
+from grammar import GrammarChecker
 
 __all__ = (
     "Message",

@@ -16,11 +16,16 @@ from corpus_cases import DIALECTS
 from dragoman.core.call_input import judge
 from dragoman.core.fold import fold
 from dragoman.dialects.codec import DecodeContext, EncodeContext
-from dragoman.dialects.interpret import BodyCollector, Interpreter, StreamInterpreter
 from dragoman.dialects.registry import codec
 from dragoman.dialects.relay import StreamRelay
 from dragoman.dialects.staging import Stage
-from dragoman.dialects.translate import StreamTranslator, make_decoder
+from dragoman.dialects.translate import (
+    BodyCollector,
+    Interpreter,
+    StreamInterpreter,
+    StreamTranslator,
+    make_decoder,
+)
 from dragoman.model.events import Event
 from dragoman.model.parts import Call
 from dragoman.model.request import Request, Tool

@@ -8,7 +8,6 @@ from msgspec import Struct
 from disagreements import find_disagreements
 from dragoman._json import raw
 from dragoman.core.fold import fold
-from dragoman.core.grammar import is_grammatical
 from dragoman.model.events import (
     Completed,
     Event,
@@ -23,6 +22,7 @@ from dragoman.model.events import (
 from dragoman.model.outcome import FinishReason, Outcome, Usage
 from dragoman.model.parts import Call, PartStatus, Text
 from dragoman.model.request import Tool
+from grammar import is_grammatical
 
 __all__ = (
     "TOOLS",

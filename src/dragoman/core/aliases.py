@@ -42,7 +42,8 @@ MIN_HEAD = 4
 # Reached only if the limits are too narrow for the list (a thousand tools in two characters).
 MAX_SALT = 1000
 
-_Key = tuple[str | None, str]
+ToolKey = tuple[str | None, str]
+"""The namespace and the name of a tool."""
 
 
 class NameLimits(Struct, frozen=True, cache_hash=True):
@@ -79,11 +80,11 @@ class NameMap(Struct, frozen=True):
 
     limits: NameLimits = DEFAULT_NAMES
     flatten: bool = True
-    wires: dict[_Key, str] = {}
-    origins: dict[_Key, ToolRef] = {}
+    wires: dict[ToolKey, str] = {}
+    origins: dict[ToolKey, ToolRef] = {}
     guesses: dict[str, ToolRef | None] = {}
     customs: frozenset[str] = frozenset()
-    others: tuple[_Key, ...] = ()
+    others: tuple[ToolKey, ...] = ()
     plain: frozenset[str] = frozenset()
     is_same: bool = False
 
@@ -91,7 +92,7 @@ class NameMap(Struct, frozen=True):
     def build(
         cls,
         tools: Iterable[Tool],
-        used: Collection[tuple[str | None, str]] = (),
+        used: Collection[ToolKey] = (),
         limits: NameLimits = DEFAULT_NAMES,
         *,
         flatten: bool = True,
@@ -103,15 +104,7 @@ class NameMap(Struct, frozen=True):
         """
         offered = tools if isinstance(tools, tuple) else tuple(tools)
 
-        names = made_of(
-            offered,
-            (cls, limits, flatten),
-            cls._make,
-            offered,
-            (),
-            limits,
-            flatten,
-        )
+        names = made_of(offered, (cls, limits, flatten), cls._make, offered, (), limits, flatten)
         # Histories mostly use tools that are still offered.
         if not used:
             return names
@@ -120,25 +113,19 @@ class NameMap(Struct, frozen=True):
             return names
         others = tuple(dict.fromkeys(key for key in keys if key not in names.wires))
         return made_of(
-            offered,
-            (cls, limits, flatten, others),
-            cls._make,
-            offered,
-            others,
-            limits,
-            flatten,
+            offered, (cls, limits, flatten, others), cls._make, offered, others, limits, flatten
         )
 
     @classmethod
     def _make(
         cls,
         tools: tuple[Tool, ...],
-        others: tuple[_Key, ...],
+        others: tuple[ToolKey, ...],
         limits: NameLimits,
         flatten: bool,  # noqa: FBT001 -- `made_of` passes it on
     ) -> "NameMap":
-        refs: dict[_Key, ToolRef] = {}
-        late: list[_Key] = []  # declared inside the conversation
+        refs: dict[ToolKey, ToolRef] = {}
+        late: list[ToolKey] = []  # declared inside the conversation
         for tool in tools:
             ref = ToolRef(tool.name, tool.kind, tool.namespace or None)
             key = (ref.namespace, ref.name)
@@ -241,15 +228,15 @@ def with_original_id(part: Part) -> Part:
 
 
 def _assign(
-    refs: dict[_Key, ToolRef], later: tuple[_Key, ...], limits: NameLimits, *, flatten: bool
-) -> dict[_Key, str]:
+    refs: dict[ToolKey, ToolRef], later: tuple[ToolKey, ...], limits: NameLimits, *, flatten: bool
+) -> dict[ToolKey, str]:
     """A wire name for each key. Names that are valid unchanged choose first, then flattened names, then aliases.
 
     Those in `later` choose after all others, one after the other: what a conversation adds must change no earlier name, or
     the upstream could not use its cache for the beginning of the conversation.
     """
-    wires: dict[_Key, str] = {}
-    taken: set[_Key] = set()
+    wires: dict[ToolKey, str] = {}
+    taken: set[ToolKey] = set()
     first = refs.keys() - set(later)
     plain = [key for key in refs if key in first and _is_plain(key, limits, flatten=flatten)]
     flat = [
@@ -269,7 +256,7 @@ def _assign(
     return {key: wires[key] for key in refs}
 
 
-def _candidates(key: _Key, limits: NameLimits, *, flatten: bool) -> Iterator[str]:
+def _candidates(key: ToolKey, limits: NameLimits, *, flatten: bool) -> Iterator[str]:
     whole = _joined(key, flatten=flatten)
     if _is_name(whole, limits):
         yield whole
@@ -307,6 +294,10 @@ def short_user(user: str) -> str:
     return user if len(user) <= MAX_USER else _hash(user, ascii_letters + digits, USER_HASH)
 
 
+def key_of(tool: Tool | ToolRef) -> ToolKey:
+    return tool.namespace or None, tool.name
+
+
 def is_named(tool: Tool) -> bool:
     """Whether a dialect that has only functions and custom tools can offer this tool, under its own name."""
     if tool.kind in ("function", "custom"):
@@ -322,12 +313,12 @@ def flat_name(name: str, namespace: str | None) -> str:
     return f"{namespace}{join}{name}"
 
 
-def _joined(key: _Key, *, flatten: bool) -> str:
+def _joined(key: ToolKey, *, flatten: bool) -> str:
     namespace, name = key
     return flat_name(name, namespace) if flatten else name
 
 
-def _is_plain(key: _Key, limits: NameLimits, *, flatten: bool) -> bool:
+def _is_plain(key: ToolKey, limits: NameLimits, *, flatten: bool) -> bool:
     return (key[0] is None or not flatten) and _is_name(key[1], limits)
 
 

@@ -212,10 +212,7 @@ def _endings(outcome: Outcome) -> Iterator[Finished]:
     for choice in outcome.choices:
         if choice.finish is not None:
             yield Finished(
-                choice.finish,
-                choice.index,
-                choice.stop_sequence,
-                extra=choice.finish_extra,
+                choice.finish, choice.index, choice.stop_sequence, extra=choice.finish_extra
             )
         elif must_finish:
             has_calls = any(
@@ -297,9 +294,7 @@ def join_part(header: Part, deltas: Sequence[Delta]) -> Part:
         case Call():
             inputs = [delta.text for delta in deltas if isinstance(delta, InputDelta)]
             return replace(
-                header,
-                input="".join([header.input, *inputs]),
-                seals=header.seals + _seals(deltas),
+                header, input="".join([header.input, *inputs]), seals=header.seals + _seals(deltas)
             )
         case Result():
             output = "".join(delta.text for delta in deltas if isinstance(delta, OutputDelta))

@@ -94,6 +94,14 @@ class _State(Enum):
     PLAIN = auto()
 
 
+# The next state at a mark, in the states that take nothing but marks and blanks.
+_MARKS = {
+    _State.START: {"{": _State.KEY},
+    _State.KEY: {'"': _State.NAME, "}": _State.END},
+    _State.COLON: {":": _State.VALUE},
+    _State.AFTER: {",": _State.KEY, "}": _State.END},
+    _State.END: {},
+}
 _WHOLE = frozenset({_State.START, _State.END, _State.PLAIN})
 # States in which blanks are ignored.
 _BETWEEN = frozenset(
@@ -217,24 +225,15 @@ class Unwrapper:
             case _:
                 return ""
 
-    def _read_start(self, text: str, index: int, texts: list[str]) -> int:
-        if text[index] == "{":
-            self._state = _State.KEY
-            return index + 1
-        return self._give_up(text, texts)
-
-    def _read_key(self, text: str, index: int, texts: list[str]) -> int:
-        match text[index]:
-            case '"':
-                self._state = _State.NAME
-                self._keys += 1
-                self._name = []
-                return index + 1
-            case "}":
-                self._state = _State.END
-                return index + 1
-            case _:
-                return self._give_up(text, texts)
+    def _read_mark(self, text: str, index: int, texts: list[str]) -> int:
+        state = _MARKS[self._state].get(text[index])
+        if state is None:
+            return self._give_up(text, texts)
+        if state is _State.NAME:
+            self._keys += 1
+            self._name = []
+        self._state = state
+        return index + 1
 
     def _read_name(self, text: str, index: int, _: list[str]) -> int:
         piece, index, closed = self._reader.read(text, index)
@@ -242,12 +241,6 @@ class Unwrapper:
         if closed:
             self._state = _State.COLON
         return index
-
-    def _read_colon(self, text: str, index: int, texts: list[str]) -> int:
-        if text[index] == ":":
-            self._state = _State.VALUE
-            return index + 1
-        return self._give_up(text, texts)
 
     def _read_value(self, text: str, index: int, _: list[str]) -> int:
         self._is_input = not self._has_input and "".join(self._name) == KEY
@@ -310,20 +303,6 @@ class Unwrapper:
             self._has_input = True
             self._seen = []
 
-    def _read_after(self, text: str, index: int, texts: list[str]) -> int:
-        match text[index]:
-            case ",":
-                self._state = _State.KEY
-                return index + 1
-            case "}":
-                self._state = _State.END
-                return index + 1
-            case _:
-                return self._give_up(text, texts)
-
-    def _read_end(self, text: str, _: int, texts: list[str]) -> int:
-        return self._give_up(text, texts)
-
     def _give_up(self, text: str, texts: list[str]) -> int:
         """The arguments are not a wrapper. If no text was emitted yet, all arguments so far are the text."""
         if self._has_input:
@@ -335,29 +314,20 @@ class Unwrapper:
         return len(text)
 
     _HANDLERS: ClassVar[dict[_State, Callable[["Unwrapper", str, int, list[str]], int]]] = {
-        _State.START: _read_start,
-        _State.KEY: _read_key,
+        _State.START: _read_mark,
+        _State.KEY: _read_mark,
         _State.NAME: _read_name,
-        _State.COLON: _read_colon,
+        _State.COLON: _read_mark,
         _State.VALUE: _read_value,
         _State.TEXT: _read_text,
         _State.OTHER: _read_other,
         _State.NESTED: _read_nested,
-        _State.AFTER: _read_after,
-        _State.END: _read_end,
+        _State.AFTER: _read_mark,
+        _State.END: _read_mark,
     }
 
 
-_ESCAPES = {
-    '"': '"',
-    "\\": "\\",
-    "/": "/",
-    "b": "\b",
-    "f": "\f",
-    "n": "\n",
-    "r": "\r",
-    "t": "\t",
-}
+_ESCAPES = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _STOP = re.compile(r'["\\]')
 # Well-formed content of a JSON string without bare halves of characters, which the JSON library refuses.
 # Possessive quantifiers: a long text must not accumulate backtracking positions.

@@ -17,7 +17,7 @@ from itertools import filterfalse
 from msgspec import Struct, structs
 
 from dragoman._json import dumps
-from dragoman.core.aliases import NameMap
+from dragoman.core.aliases import NameMap, ToolKey, key_of
 from dragoman.core.losses import ForeignNoter, LossBook
 from dragoman.model.parts import Dialect, Media, Opaque, Result, Text
 from dragoman.model.request import Request, Tool
@@ -25,8 +25,6 @@ from dragoman.model.request import Request, Tool
 Content = tuple[Text | Media | Opaque, ...]
 
 NOTHING_FOUND = "No tool matches."
-
-_Key = tuple[str | None, str]
 
 
 def in_order_of_loading(request: Request) -> Request:
@@ -54,17 +52,13 @@ def in_order_of_loading(request: Request) -> Request:
         for key in piece.tools
     ]
     order = {key: number for number, key in enumerate(dict.fromkeys(found))}
-    if all(_key(tool) in order for tool in late):
-        late.sort(key=lambda tool: order[_key(tool)])
+    if all(key_of(tool) in order for tool in late):
+        late.sort(key=lambda tool: order[key_of(tool)])
     return structs.replace(request, tools=(*filterfalse(_is_late, tools), *late))
 
 
 def _is_late(tool: Tool) -> bool:
     return tool.deferred is True or tool.place == "input"
-
-
-def _key(tool: Tool) -> _Key:
-    return tool.namespace or None, tool.name
 
 
 class LoadedTools(Struct, eq=False):
@@ -75,7 +69,7 @@ class LoadedTools(Struct, eq=False):
     dialect: Dialect | None
     book: LossBook
     note_foreign: ForeignNoter
-    known: Mapping[_Key, Tool] | None = None
+    known: Mapping[ToolKey, Tool] | None = None
 
     def is_foreign(self, part: object) -> bool:
         """Whether a part loads tools in a form that this dialect does not have."""
@@ -92,7 +86,7 @@ class LoadedTools(Struct, eq=False):
         if not any(map(self.is_foreign, result.content)):
             return result.content
         out: list[Text | Media | Opaque] = []
-        run: list[_Key] = []
+        run: list[ToolKey] = []
         for part in result.content:
             if isinstance(part, Opaque) and self.is_foreign(part):
                 self.leave_out(part, where)
@@ -106,7 +100,7 @@ class LoadedTools(Struct, eq=False):
             out.append(self._text(run, result, where))
         return tuple(out)
 
-    def _text(self, keys: list[_Key], result: Result, where: str) -> Text:
+    def _text(self, keys: list[ToolKey], result: Result, where: str) -> Text:
         has_parameters = result.kind != "tool_search"
         lines = [
             f"<function>{self._definition(key, where, has_parameters=has_parameters)}</function>"
@@ -114,7 +108,7 @@ class LoadedTools(Struct, eq=False):
         ]
         return Text(text="\n".join(("<functions>", *lines, "</functions>")))
 
-    def _definition(self, key: _Key, where: str, *, has_parameters: bool) -> str:
+    def _definition(self, key: ToolKey, where: str, *, has_parameters: bool) -> str:
         tool = self._tool(key)
         fields: dict[str, object] = {"name": self.names.wire(key[1], key[0])}
         if tool is None:
@@ -126,8 +120,8 @@ class LoadedTools(Struct, eq=False):
                 fields["parameters"] = tool.schema
         return dumps(fields).decode("utf-8")
 
-    def _tool(self, key: _Key) -> Tool | None:
+    def _tool(self, key: ToolKey) -> Tool | None:
         if self.known is None:
             # The first declaration wins, as in the list of tools that is sent.
-            self.known = {_key(tool): tool for tool in reversed(self.tools)}
+            self.known = {key_of(tool): tool for tool in reversed(self.tools)}
         return self.known.get(key)

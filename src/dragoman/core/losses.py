@@ -10,7 +10,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from dragoman._json import Raw
-from dragoman.core.fields import read_json, read_object, read_text
+from dragoman.core.fields import NULL, read_json, read_object, read_text
 from dragoman.errors import RequestRefused
 from dragoman.model.outcome import Loss, LossAction
 from dragoman.model.parts import Dialect, Extra, Opaque, Text
@@ -93,7 +93,6 @@ _IDLE: Mapping[str, object] = {
     "modalities": ["text"],
     "truncation": "disabled",
 }
-_NULL = Raw(b"null")
 
 # Fields of a call or a result that repeat what the vocabulary has: who runs a search for tools (`executor`).
 _HELD = frozenset({"execution"})
@@ -174,7 +173,7 @@ def foreign_noter(dialect: Dialect) -> ForeignNoter:
         names = [
             name
             for name, value in extra.fields.items()
-            if value != _NULL and name not in known and name not in _HELD
+            if value != NULL and name not in known and name not in _HELD
         ]
         _note_unknown(book, names, where)
 
@@ -210,7 +209,7 @@ def note_request_fields(book: LossBook, extra: Extra | None, carried: Collection
 
 def request_field_code(name: str, value: Raw) -> str | None:
     """The loss code of a top-level field of a request; None if dropping the value loses nothing."""
-    if value == _NULL or (name in _IDLE and read_json(value) == _IDLE[name]):
+    if value == NULL or (name in _IDLE and read_json(value) == _IDLE[name]):
         return None
     if name == "moderation":
         policy = read_object(read_object(value).get("policy"))

@@ -55,16 +55,7 @@ from dragoman.model.events import (
     SealAdded,
     TextDelta,
 )
-from dragoman.model.parts import (
-    Annotation,
-    Call,
-    Part,
-    PartStatus,
-    Reasoning,
-    Refusal,
-    Seal,
-    Text,
-)
+from dragoman.model.parts import Annotation, Call, Part, PartStatus, Reasoning, Refusal, Seal, Text
 from dragoman.model.request import Tool
 
 Problems = list[tuple[str, str]]
@@ -477,14 +468,7 @@ class OpenCall(PartBase):
         "is_complete",
     )
 
-    def __init__(
-        self,
-        parts: Parts,
-        header: Call,
-        *,
-        empty: str = "{}",
-        choice: int = 0,
-    ) -> None:
+    def __init__(self, parts: Parts, header: Call, *, empty: str = "{}", choice: int = 0) -> None:
         super().__init__(parts)
         self._state = _NAMELESS
         self._choice = choice
@@ -654,7 +638,11 @@ class OpenCall(PartBase):
         message = "expected a name for every call, got a call without one that fits no offered tool"
         if is_fault:
             self._parts.fault = message
-        self._parts.events.append(nameless_notice(self.header.call_id, self.text(), self._choice))
+        # Its place among the events, with its id and its input.
+        said = Raw(dumps_text(self.text()))
+        self._parts.events.append(
+            Noticed("nameless", name=self.header.call_id, raw=said, choice=self._choice)
+        )
         self.forget("nameless_call", message)
 
     def forget(self, kind: str, message: str) -> None:
@@ -763,11 +751,6 @@ class OpenCall(PartBase):
 
 OpenPart = OpenText | OpenReasoning | OpenCall
 """The parts that grow by deltas."""
-
-
-def nameless_notice(call_id: str, text: str, choice: int = 0) -> Noticed:
-    """The place of a call without a name among the events, with its id and its input."""
-    return Noticed("nameless", name=call_id, raw=Raw(dumps_text(text)), choice=choice)
 
 
 def _report_contradiction(parts: Parts, part: int) -> None:

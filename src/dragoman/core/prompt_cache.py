@@ -8,14 +8,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from dragoman._json import Raw
-from dragoman.core.fields import (
-    Fields,
-    ask_present,
-    ask_text,
-    extra_of,
-    read_object,
-    read_text,
-)
+from dragoman.core.fields import Fields, ask_present, ask_text, extra_of, read_object, read_text
 from dragoman.model.parts import Breakpoint, Dialect, Extra
 from dragoman.model.request import CacheSettings
 

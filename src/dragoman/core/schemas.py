@@ -16,13 +16,14 @@ check, not a validator: it knows the keywords that distinguish tools and ignores
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Literal, cast
+from typing import Literal, cast, get_args
 from urllib.parse import unquote
 
 from msgspec import Struct
 
 from dragoman._json import Raw, is_same_value, loads, raw
 from dragoman.errors import MalformedJson
+from dragoman.model.parts import CLIENT_KINDS, CallKind
 from dragoman.model.request import Tool
 
 EMPTY_SCHEMA = Raw(b'{"type":"object","properties":{}}')
@@ -390,18 +391,7 @@ def resolve(document: object, reference: str) -> object:
 MAX_STEPS = 10_000
 
 # Providers run these tools: a client's call never names them.
-_PROVIDER_KINDS = frozenset(
-    {
-        "web_search",
-        "web_fetch",
-        "file_search",
-        "code_interpreter",
-        "image_generation",
-        "mcp",
-        "mcp_approval",
-        "mcp_list_tools",
-    }
-)
+_PROVIDER_KINDS = frozenset(get_args(CallKind)) - CLIENT_KINDS - {"function", "custom", "other"}
 
 
 def resolve_name(

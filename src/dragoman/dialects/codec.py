@@ -226,10 +226,7 @@ class FrameCheck(Protocol):
 
 class RequestEncoder(Protocol):
     def __call__(
-        self,
-        request: Request,
-        target: Target = ...,
-        policy: Mapping[str, LossAction] | None = None,
+        self, request: Request, target: Target = ..., policy: Mapping[str, LossAction] | None = None
     ) -> EncodedRequest: ...
 
 

@@ -26,15 +26,15 @@ from dragoman._json import dumps_text, escape_separators
 from dragoman.core.aliases import NameMap
 from dragoman.core.fields import replace_member
 from dragoman.core.restore import Restorer
-from dragoman.core.usage import NOTED, Tally, make_tally, merge_usage
+from dragoman.core.usage import NOTED, Tally, merge_usage
 from dragoman.dialects.codec import DecodeContext, EncodeContext, FrameVerdict
 from dragoman.dialects.registry import codec
 from dragoman.dialects.staging import HeldText, Scanning, Stage
 from dragoman.dialects.stream_decoder import OTHER_DIALECT, Deltas, FrameStep, Step
 from dragoman.dialects.translate import (
+    AnswerReader,
     SerialEncoder,
     TranslatedBody,
-    make_decoder,
     read_answer,
     write_answer,
 )
@@ -58,8 +58,6 @@ from dragoman.model.events import (
 from dragoman.model.outcome import ErrorInfo, Loss, Problem, Usage
 from dragoman.model.parts import Call, Opaque
 from dragoman.sse import Frame
-
-__all__ = ("StreamRelay", "relay_body")
 
 MAX_WAITING_BYTES = 262_144
 """How many bytes of frames may wait. A call in the text reaches this with some thousand tokens, and is hidden anyway."""
@@ -136,8 +134,8 @@ class _Seen:
         return thoughts if latest is None else [latest, *thoughts]
 
 
-class StreamRelay:
-    """Relays one answer. See `interpret.Interpreter`.
+class StreamRelay(AnswerReader):
+    """Relays one answer. See `translate.Interpreter`.
 
     names: as for `StreamTranslator`; the encoder writes a call that has to be renamed.
     stage: reads the text, and may find calls in it.
@@ -157,19 +155,18 @@ class StreamRelay:
         stage: Stage | None = None,
         exact: bool = False,
     ) -> None:
+        super().__init__(dialect, decode)
         own = codec(dialect)
         self.is_passing = True
         self.reason = ""
-        self.tally = make_tally(hashes=decode.hashes_inputs)
         self._codec = own
         self._context = encode
         self._check = own.check(encode)
         self._plain = self._check.plain
-        self._decoder = make_decoder(dialect, decode)
         self._encoder: SerialEncoder | None = None
         self._restore = Restorer(names).feed if names is not None else None
         self._stage = stage
-        self._scanning = None if stage is None else Scanning(stage, _same)
+        self._scanning = None if stage is None else Scanning(stage)
         self._is_exact = exact
         self._has_ended = False  # the terminal was sent, or waits to be sent
         self._is_forwarding = not exact  # until the answer has ended or the encoder has taken over
@@ -189,23 +186,6 @@ class StreamRelay:
         self._open: dict[int, int] = {}  # choice -> its open part
         self._opaque: set[int] = set()
         self._client_calls: set[int] = set()
-
-    @property
-    def is_over(self) -> bool:
-        return self._decoder.is_over
-
-    @property
-    def waiting(self) -> int:
-        return self._decoder.waiting
-
-    @property
-    def error(self) -> ErrorInfo | None:
-        """Why the answer failed, if it did."""
-        return self.tally.error
-
-    @property
-    def problems(self) -> Sequence[Problem]:
-        return self._decoder.problems
 
     @property
     def losses(self) -> Sequence[Loss]:
@@ -630,10 +610,6 @@ class StreamRelay:
         if self._out and not self._out[-1].endswith(_BLANKS):
             self._out.append(_BLANK)  # an incomplete frame must not swallow the failure
         self._take_over("", (failed,))
-
-
-def _same(event: Event) -> tuple[Event]:
-    return (event,)
 
 
 def relay_body(  # noqa: PLR0913 -- a body and its context

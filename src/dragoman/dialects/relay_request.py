@@ -19,7 +19,7 @@ from functools import lru_cache
 from msgspec.structs import replace
 
 from dragoman._json import Raw, as_object, dumps_text, is_same_json
-from dragoman.core.aliases import NameMap, alias_id
+from dragoman.core.aliases import NameMap, ToolKey, alias_id
 from dragoman.core.fields import set_members, source_text
 from dragoman.core.schemas import SchemaRules, fix_schema
 from dragoman.core.seals import ENVELOPE
@@ -141,10 +141,7 @@ def _names(
 
 
 def _fitting(
-    tools: tuple[Tool, ...],
-    used: Sequence[tuple[str | None, str]],
-    target: Target,
-    default: Target,
+    tools: tuple[Tool, ...], used: Sequence[ToolKey], target: Target, default: Target
 ) -> NameMap | None:
     if not all(_is_fitting(tool, target, default) for tool in tools):
         return None

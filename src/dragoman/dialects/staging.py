@@ -64,6 +64,10 @@ def _no_part(_part: int) -> bool:
     return False
 
 
+def _same(event: Event) -> tuple[Event]:
+    return (event,)
+
+
 class Scanning:
     """Runs a stage and the change after it over many events at a time: a delta in which nothing begins costs one lookup."""
 
@@ -78,11 +82,13 @@ class Scanning:
         "_text",
     )
 
-    def __init__(self, stage: Stage, restore: Callable[[Event], Iterable[Event]]) -> None:
+    def __init__(
+        self, stage: Stage, restore: Callable[[Event], Iterable[Event]] | None = None
+    ) -> None:
         self._stage = stage
         # A Restorer knows by the part whether it changes a delta; any other function must see each event.
         self._passes = restore.passes if isinstance(restore, Restorer) else _no_part
-        self._restore = restore.feed if isinstance(restore, Restorer) else restore
+        self._restore = restore.feed if isinstance(restore, Restorer) else restore or _same
         self._begins_in = stage.begins_in
         self._begins = stage.begins
         self._sink: Callable[[str], None] | None = None
@@ -124,7 +130,7 @@ class Scanning:
             event = events[index]
             index += 1
             if type(event) is InputDelta and event.part == self._input:
-                end = self._end_of_input(events, index)
+                end = end_of_run(events, index, InputDelta, event.part)
                 pieces = events[index - 1 : end]
                 if self._passes(event.part):
                     emitted += pieces
@@ -153,30 +159,12 @@ class Scanning:
         texts = [event.text for event in rest if type(event) is TextDelta and event.part == part]
         if len(texts) < len(rest):
             # Other events are among them: take only the texts before the first of these.
-            del texts[self._end_of_text(rest) :]
+            del texts[end_of_run(rest, 0, TextDelta, part) :]
         end = start + len(texts)
         text = "".join(texts)
         if not text or self._begins_in(text) is not None:
             return start
         sink(text)
-        return end
-
-    def _end_of_text(self, events: Sequence[Event]) -> int:
-        """Return the index of the first event that is not a piece of the open text."""
-        part, end = self._text, 0
-        for event in events:
-            if type(event) is not TextDelta or event.part != part:
-                break
-            end += 1
-        return end
-
-    def _end_of_input(self, events: Sequence[Event], start: int) -> int:
-        """Return the index of the first event that is not a delta of the passing input."""
-        part, end = self._input, start
-        for event in islice(events, start, None):
-            if type(event) is not InputDelta or event.part != part:
-                break
-            end += 1
         return end
 
     def _look_ahead(self, event: Event) -> None:
@@ -190,3 +178,15 @@ class Scanning:
 
     def _is_same(self, part: int) -> bool:
         return self._stage.number_of(part) == part
+
+
+def end_of_run(
+    events: Sequence[Event], start: int, kind: type[TextDelta | InputDelta], part: int
+) -> int:
+    """Return the index of the first event from `start` on that is not a delta of this kind and part."""
+    end = start
+    for event in islice(events, start, None):
+        if not isinstance(event, kind) or event.part != part:
+            break
+        end += 1
+    return end

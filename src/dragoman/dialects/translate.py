@@ -1,14 +1,19 @@
 """From one dialect to another: decoder, restorer, serializer and encoder in a row. No I/O.
 
-    source bytes → StreamDecoder → [StopStage] → [Restorer] → Serializer → StreamEncoder → target bytes
+    source bytes → StreamDecoder → [Stage] → [Restorer] → Serializer → StreamEncoder → target bytes
 
-A body takes the same path and is folded to the whole answer; a regular body is read to the whole answer at once
-(`read_answer`).
+    StreamInterpreter   stream to stream; also counts tokens, calls and errors
+    BodyCollector       stream to body: for clients that did not ask for a stream and upstreams that only stream
+    stream_body         body to stream: for upstreams that ignored the request for a stream
+    read_answer         and `write_answer`: body to body
+
+All decode to the same events. A stream is always written in whole frames. A regular body is read to the whole answer
+at once. `StreamTranslator` and `translate_body` are for programs that use this package.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, islice
-from typing import cast
+from typing import Protocol, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -19,7 +24,7 @@ from dragoman.core.fold import fold, unfold
 from dragoman.core.losses import answer_book
 from dragoman.core.restore import Restorer, restore_call
 from dragoman.core.serialize import PASSING, Serializer
-from dragoman.core.usage import Tally, tally_of
+from dragoman.core.usage import NOTED, Tally, make_tally, tally_of
 from dragoman.dialects.codec import (
     DecodeContext,
     EncodeContext,
@@ -29,36 +34,22 @@ from dragoman.dialects.codec import (
 )
 from dragoman.dialects.registry import CODECS, codec, upstream_codec
 from dragoman.dialects.shapes import DialectName, Form, Shape, shape_of_body, shape_of_frame
-from dragoman.dialects.staging import Stage
+from dragoman.dialects.staging import Scanning, Stage
 from dragoman.dialects.stop_sequences import stop_stage
-from dragoman.dialects.stream_decoder import OTHER_DIALECT, FrameReader, Step, StreamDecoder
+from dragoman.dialects.stream_decoder import OTHER_DIALECT, Deltas, FrameReader, Step, StreamDecoder
 from dragoman.errors import ConfigError
-from dragoman.model.events import Event, InputDelta, Started, TextDelta
+from dragoman.model.events import Event, InputDelta, Noticed, Started, TextDelta
 from dragoman.model.outcome import ErrorInfo, Loss, LossAction, Outcome, Problem
 from dragoman.model.parts import Call, Dialect, Part, Reasoning, Text
 from dragoman.sse import Frame
-
-__all__ = (
-    "Answer",
-    "Change",
-    "SerialEncoder",
-    "StreamTranslator",
-    "TranslatedBody",
-    "change_of",
-    "make_decoder",
-    "make_encoder",
-    "read_answer",
-    "read_body",
-    "translate_body",
-    "translate_request",
-    "write_answer",
-)
 
 Change = Callable[[Event], Iterable[Event]]
 """A stage between decoder and encoder: returns the events to encode in place of one event."""
 
 _NO_DECODE = DecodeContext()
 _NO_ENCODE = EncodeContext()
+_UNTALLIED = PASSING - NOTED
+_PING = Noticed("ping")
 
 
 def make_decoder(dialect: Dialect | str, context: DecodeContext = _NO_DECODE) -> StreamDecoder:
@@ -196,6 +187,208 @@ def make_encoder(dialect: DialectName | str, context: EncodeContext = _NO_ENCODE
     return SerialEncoder(encoder(context))
 
 
+class TranslatedBody(Struct, frozen=True, gc=False):
+    """A whole answer in the target's dialect. `error` is set if `body` is an error body."""
+
+    body: bytes
+    problems: tuple[Problem, ...] = ()
+    error: ErrorInfo | None = None
+    losses: tuple[Loss, ...] = ()
+
+
+class Interpreter(Protocol):
+    """What a gateway needs of a stream. `tally` is what is known so far."""
+
+    @property
+    def tally(self) -> Tally: ...
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the answer has ended: later frames of the upstream have no meaning."""
+        ...
+
+    @property
+    def waiting(self) -> int:
+        """How many bytes wait for the end of their frame."""
+        ...
+
+    @property
+    def problems(self) -> Sequence[Problem]: ...
+
+    @property
+    def losses(self) -> Sequence[Loss]: ...
+
+    def feed(self, data: bytes) -> bytes: ...
+
+    def close(self) -> bytes:
+        """The upstream has ended: return the remaining bytes; they always end with a terminal unless one was sent."""
+        ...
+
+    def fail(self, error: ErrorInfo) -> bytes:
+        """End the answer here: return bytes that close the open parts and report the failure. Nothing if it was over."""
+        ...
+
+    def keep_alive(self) -> bytes:
+        """Return bytes that keep a silent connection open at this point, in the client's dialect."""
+        ...
+
+
+class AnswerReader:
+    """Decodes one streamed answer, and tallies it."""
+
+    def __init__(self, source: Dialect | str, decode: DecodeContext) -> None:
+        self.tally = make_tally(hashes=decode.hashes_inputs)
+        self._decoder = make_decoder(source, decode)
+
+    @property
+    def is_over(self) -> bool:
+        return self._decoder.is_over
+
+    @property
+    def waiting(self) -> int:
+        return self._decoder.waiting
+
+    @property
+    def problems(self) -> Sequence[Problem]:
+        return self._decoder.problems
+
+
+class StreamInterpreter(AnswerReader):
+    """Writes a stream of one dialect in another, or anew in the same dialect. `scan` runs before `change`."""
+
+    def __init__(
+        self,
+        source: Dialect | str,
+        target: DialectName | str,
+        *,
+        decode: DecodeContext,
+        encode: EncodeContext,
+        change: Change | None = None,
+        scan: Stage | None = None,
+    ) -> None:
+        super().__init__(source, decode)
+        self._change = change.feed if isinstance(change, Restorer) else change
+        self._passes = change.passes if isinstance(change, Restorer) else None
+        self._scanning = None if scan is None else Scanning(scan, change)
+        self._encoder = make_encoder(target, encode)
+        self._encode = self._encoder.dialect.encode
+        self._serializer = self._encoder.serializer
+
+    @property
+    def losses(self) -> Sequence[Loss]:
+        return self._encoder.losses
+
+    def feed(self, data: bytes) -> bytes:
+        read = self._decoder.decode(data)
+        step = read[0] if len(read) == 1 else None
+        if step is None or type(step) is Deltas or len(step.events) != 1:
+            return self._encode_together(read)
+        event = step.events[0]
+        scanning = self._scanning
+        is_same = scanning.passes(event) if scanning is not None else self._change is None
+        events = (event,) if is_same else self._changed((event,))
+        if len(events) == 1 and self._serializer.is_idle and type(events[0]) in _UNTALLIED:
+            return self._encode(events[0])  # nearly every read of a token stream
+        return self._encode_events(events)
+
+    def close(self) -> bytes:
+        events = [event for step in self._decoder.close() for event in step.events]
+        return self._encode_events(self._changed(events)) + self._encoder.close()
+
+    def fail(self, error: ErrorInfo) -> bytes:
+        return self._encode_events(self._changed(self._decoder.fail(error)))
+
+    def keep_alive(self) -> bytes:
+        return b"" if self.is_over else self._encode(_PING)
+
+    def _changed(self, events: Sequence[Event]) -> Sequence[Event]:
+        if self._scanning is not None:
+            return self._scanning.feed(events)
+        if self._change is None:
+            return events
+        return list(chain.from_iterable(map(self._change, events)))
+
+    def _encode_together(self, read: Sequence[Step | Deltas]) -> bytes:
+        """Encode the steps of one read."""
+        out: list[bytes] = []
+        events: list[Event] = []
+        for one in read:
+            if type(one) is not Deltas:
+                events += one.events
+                continue
+            # The first delta is encoded by itself: the encoder's state after it decides how the others are encoded.
+            events.append(one.kind(one.part, one.texts[0]))
+            out += (self._encode_events(self._changed(events)), self._encode_deltas(one))
+            events = []
+        out.append(self._encode_events(self._changed(events)))
+        return b"".join(out)
+
+    def _encode_deltas(self, deltas: Deltas) -> bytes:
+        """Encode all deltas but the first, which was encoded just before."""
+        kind, part, texts = deltas.kind, deltas.part, deltas.texts[1:]
+        if self._scanning is not None:
+            is_same = self._scanning.passes_all(kind, part, texts)
+        elif self._passes is not None:
+            is_same = self._passes(part)
+        else:
+            is_same = self._change is None
+        if is_same and self._serializer.is_idle:
+            together = self._encoder.dialect.deltas(kind, part, texts)
+            if together is not None:
+                return together
+        events = [kind(part, text) for text in texts]
+        return self._encode_events(events if is_same else self._changed(events))
+
+    def _encode_events(self, events: Sequence[Event]) -> bytes:
+        for event in events:
+            if type(event) in NOTED:
+                self.tally.note(event)
+        return self._encoder.encode_all(events)
+
+
+class BodyCollector(AnswerReader):
+    """Collects a stream until it can be written as a body. `feed`, `close` and `fail` return nothing to send."""
+
+    def __init__(self, source: str, *, decode: DecodeContext, change: Change | None = None) -> None:
+        super().__init__(source, decode)
+        self._change = change
+        self._events: list[Event] = []
+
+    @property
+    def losses(self) -> Sequence[Loss]:
+        return ()
+
+    def feed(self, data: bytes) -> bytes:
+        self._take(self._decoder.events(data))
+        return b""
+
+    def close(self) -> bytes:
+        for step in self._decoder.close():
+            self._take(step.events)
+        return b""
+
+    def fail(self, error: ErrorInfo) -> bytes:
+        self._take(self._decoder.fail(error))
+        return b""
+
+    def body(self, target: str, encode: EncodeContext) -> TranslatedBody:
+        """Return the answer as a body of `target`; its `error` is set if the answer failed."""
+        answer = Answer(
+            fold(self._events), tuple(self.problems), self.tally, is_changed=True, is_typed=False
+        )
+        return write_answer(answer, target, encode)
+
+    def _take(self, events: Iterable[Event]) -> None:
+        if self._change is not None:
+            events = chain.from_iterable(map(self._change, events))
+        for event in events:
+            if type(event) in NOTED:
+                self.tally.note(event)
+            # A body contains no comments and pings, and an upstream may send millions of them.
+            if type(event) is not Noticed:
+                self._events.append(event)
+
+
 class StreamTranslator:
     """Writes a stream of one dialect in another, event by event.
 
@@ -228,58 +421,35 @@ class StreamTranslator:
         names: NameMap | None = None,
         stop: Sequence[str] = (),
     ) -> None:
-        self._decoder = make_decoder(source, decode)
-        self._stops = stop_stage(stop)
-        change = change_of(names, None if self._stops is None else self._stops.feed)
-        self._change = change.feed if isinstance(change, Restorer) else change
-        self._encoder = make_encoder(target, encode)
-        self._encode = self._encoder.dialect.encode
-        self._serializer = self._encoder.serializer
+        self._stops = stops = stop_stage(stop)
+        change = change_of(names, None if stops is None else stops.feed)
+        self._interpreter = StreamInterpreter(
+            source, target, decode=decode, encode=encode, change=change
+        )
 
     @property
     def is_over(self) -> bool:
         """Whether the answer has ended: what the source still has is not a part of it."""
-        return self._decoder.is_over or (self._stops is not None and self._stops.is_over)
+        return self._interpreter.is_over or (self._stops is not None and self._stops.is_over)
 
     @property
     def problems(self) -> tuple[Problem, ...]:
         """The problems found in the source, so far."""
-        return tuple(self._decoder.problems)
+        return tuple(self._interpreter.problems)
 
     @property
     def losses(self) -> tuple[Loss, ...]:
         """What the target could not express, so far."""
-        return self._encoder.losses
+        return tuple(self._interpreter.losses)
 
     def feed(self, data: bytes) -> bytes:
         """Return the target's bytes for the frames that end in `data`."""
-        events = self._decoder.events(data)
-        if len(events) == 1 and self._change is None and self._serializer.is_idle:
-            event = events[0]
-            if type(event) in PASSING:
-                return self._encode(event)  # nearly every read of a token stream
-        return self._encoder.encode_all(self._changed(events))
+        return self._interpreter.feed(data)
 
     def close(self) -> bytes:
         """The source has ended: return the remaining bytes, so that the stream has a terminal of the target's form."""
-        if self._stops is not None and self._stops.is_over:
-            return b""
-        events = [event for step in self._decoder.close() for event in step.events]
-        return self._encoder.encode_all(self._changed(events)) + self._encoder.close()
-
-    def _changed(self, events: Sequence[Event]) -> Sequence[Event]:
-        if self._change is None:
-            return events
-        return list(chain.from_iterable(map(self._change, events)))
-
-
-class TranslatedBody(Struct, frozen=True, gc=False):
-    """A whole answer in the target's dialect. `error` is set if `body` is an error body."""
-
-    body: bytes
-    problems: tuple[Problem, ...] = ()
-    error: ErrorInfo | None = None
-    losses: tuple[Loss, ...] = ()
+        is_cut = self._stops is not None and self._stops.is_over
+        return b"" if is_cut else self._interpreter.close()
 
 
 def translate_body(  # noqa: PLR0913 -- a body, its two dialects, and the context of both
@@ -405,6 +575,26 @@ def write_answer(
     body = encoder.write_body(answer.outcome, encode, book)
     losses = book.losses if book.noted else ()
     return TranslatedBody(body, answer.problems, answer.tally.error, losses)
+
+
+def stream_body(
+    data: bytes,
+    source: str,
+    target: str,
+    *,
+    decode: DecodeContext,
+    encode: EncodeContext,
+    change: Change | None = None,
+) -> tuple[TranslatedBody, Tally]:
+    """Write a body as a stream of `target`. `TranslatedBody.body` holds the whole stream."""
+    step = read_body(data, source, decode)
+    events = step.events
+    if change is not None:
+        events = tuple(chain.from_iterable(map(change, events)))
+    encoder = make_encoder(target, encode)
+    stream = encoder.encode_all(events) + encoder.close()
+    tally = tally_of(events, hashes=decode.hashes_inputs)
+    return TranslatedBody(stream, step.problems, tally.error, encoder.losses), tally
 
 
 def change_of(names: NameMap | None, stage: Change | None = None) -> Change | None:

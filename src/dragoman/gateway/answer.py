@@ -15,21 +15,19 @@ from dragoman.core.failures import error_info
 from dragoman.core.secrets import Secrets
 from dragoman.core.usage import Tally
 from dragoman.dialects.codec import EncodeContext
-from dragoman.dialects.interpret import (
-    BodyCollector,
-    Interpreter,
-    StreamInterpreter,
-    stream_body,
-)
 from dragoman.dialects.relay import StreamRelay, relay_body
 from dragoman.dialects.responses import early_response_id
 from dragoman.dialects.staging import Scanning
 from dragoman.dialects.translate import (
+    BodyCollector,
+    Interpreter,
+    StreamInterpreter,
     TranslatedBody,
     make_decoder,
     make_encoder,
     read_answer,
     read_body,
+    stream_body,
     write_answer,
 )
 from dragoman.errors import FrameTooLarge, GatewayError

@@ -19,7 +19,7 @@ from msgspec import Struct, structs
 
 from dragoman.core.ids import Minter
 from dragoman.core.summaries import Packed, refusal
-from dragoman.dialects.messages import (
+from dragoman.dialects.messages.context_management import (
     COMPACTED,
     asks_for_summary,
     compaction_block,

@@ -13,8 +13,7 @@ from msgspec import structs
 
 from dragoman.core.usage import Tally
 from dragoman.dialects.codec import EncodeContext
-from dragoman.dialects.interpret import BodyCollector, Interpreter
-from dragoman.dialects.translate import TranslatedBody
+from dragoman.dialects.translate import BodyCollector, Interpreter, TranslatedBody
 from dragoman.model.outcome import ErrorInfo, Loss, Problem
 from dragoman.obsidian.answer import ObsidianAnswer
 from dragoman.upstream.base import UpstreamReply

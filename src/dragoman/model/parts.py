@@ -126,9 +126,11 @@ class Breakpoint(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True
     extra: Extra | None = None
 
 
-class Text(
-    Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True, tag_field="part", tag="text"
-):
+class _Part(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True, tag_field="part"):
+    pass
+
+
+class Text(_Part, frozen=True, kw_only=True, tag="text"):
     """Text of the model, or of a message, with its citations."""
 
     text: str = ""
@@ -141,9 +143,7 @@ class Text(
     extra: Extra | None = None
 
 
-class Refusal(
-    Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True, tag_field="part", tag="refusal"
-):
+class Refusal(_Part, frozen=True, kw_only=True, tag="refusal"):
     """Text with which the model refuses the request."""
 
     text: str = ""
@@ -154,15 +154,7 @@ class Refusal(
     extra: Extra | None = None
 
 
-class Reasoning(
-    Struct,
-    frozen=True,
-    gc=False,
-    omit_defaults=True,
-    kw_only=True,
-    tag_field="part",
-    tag="reasoning",
-):
+class Reasoning(_Part, frozen=True, kw_only=True, tag="reasoning"):
     """The reasoning of a model. Dialects that do not distinguish summaries from the reasoning itself use `summary`."""
 
     summary: tuple[str, ...] = ()
@@ -174,9 +166,7 @@ class Reasoning(
     extra: Extra | None = None
 
 
-class Call(
-    Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True, tag_field="part", tag="call"
-):
+class Call(_Part, frozen=True, kw_only=True, tag="call"):
     """A request to run a tool.
 
     `input` is source text that the gateway passes on without parsing: JSON for functions, free text for `custom`, the
@@ -197,9 +187,7 @@ class Call(
     extra: Extra | None = None
 
 
-class Media(
-    Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True, tag_field="part", tag="media"
-):
+class Media(_Part, frozen=True, kw_only=True, tag="media"):
     """An image, sound or file. A well-formed value has exactly one of `data` (base64), `url` and `file_id`."""
 
     kind: MediaKind
@@ -216,9 +204,7 @@ class Media(
     extra: Extra | None = None
 
 
-class Opaque(
-    Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True, tag_field="part", tag="opaque"
-):
+class Opaque(_Part, frozen=True, kw_only=True, tag="opaque"):
     """A whole item, block or content part of one dialect that the vocabulary does not cover.
 
     `tools`: the tools (namespace and name) that it makes available to the model. The request declares them. `extra`: if it
@@ -234,9 +220,7 @@ class Opaque(
     text: str | None = None
 
 
-class Result(
-    Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True, tag_field="part", tag="result"
-):
+class Result(_Part, frozen=True, kw_only=True, tag="result"):
     """The result of a tool call. `call_id` names the call; `kind` is the kind of the call where the wire states it."""
 
     call_id: str

@@ -27,8 +27,8 @@ from starlette.responses import Response, StreamingResponse
 from dragoman._json import dumps, dumps_document
 from dragoman.dialects import responses
 from dragoman.dialects.codec import DecodeContext, EncodeContext
-from dragoman.dialects.interpret import stream_body
 from dragoman.dialects.responses import list_items
+from dragoman.dialects.translate import stream_body
 from dragoman.errors import RequestRefused, StoreError, StoreMissing
 from dragoman.model.outcome import ErrorInfo
 from dragoman.sse import Frame, FrameParser, encode_comment

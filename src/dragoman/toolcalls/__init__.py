@@ -7,7 +7,12 @@ with parsed parameters. This package is above the dialects, whose readers decode
 from dragoman.textcalls.registry import PATTERNS as TEXT_PATTERNS
 from dragoman.textcalls.registry import PatternRegistry as TextPatterns
 from dragoman.textcalls.registry import TextCall, TextMatcher, register_text_pattern
-from dragoman.toolcalls.aggregator import ToolCallAggregator
+from dragoman.toolcalls.aggregator import (
+    IngestResult,
+    ToolCallAggregator,
+    ToolCallDelta,
+    ToolCallRecord,
+)
 from dragoman.toolcalls.parser import (
     ParsedToolCalls,
     ToolCall,
@@ -15,7 +20,6 @@ from dragoman.toolcalls.parser import (
     ToolCallParser,
     parse_tool_calls,
 )
-from dragoman.toolcalls.records import IngestResult, ToolCallDelta, ToolCallRecord
 
 __all__ = (
     "TEXT_PATTERNS",

@@ -16,7 +16,7 @@ fails, and until the next turn only whole messages are read.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import cast
 
 from msgspec import Struct
@@ -33,8 +33,7 @@ from dragoman.core.fields import (
 )
 from dragoman.core.surrogates import replace_lone
 from dragoman.dialects.codec import DecodeContext
-from dragoman.dialects.codex import CodexReader
-from dragoman.dialects.registry import CODECS
+from dragoman.dialects.registry import CODECS, UPSTREAM_CODECS
 from dragoman.dialects.shapes import MESSAGES_BLOCKS, Shape, shape_of
 from dragoman.dialects.stream_decoder import FrameReader, check_frame
 from dragoman.errors import GatewayError, MalformedJson
@@ -407,11 +406,6 @@ MAX_PROBLEMS = 1000
 
 _SHOWN_FIELDS = 8
 
-_READERS: Mapping[str, Callable[[DecodeContext], FrameReader]] = {
-    **{name: codec.reader for name, codec in CODECS.items()},
-    "codex": CodexReader,
-}
-
 
 class PayloadReading(Struct, frozen=True):
     """The events of a payload in one choice. `channel`: the number of the reader. `seed`: from which it mints ids."""
@@ -553,7 +547,7 @@ class PayloadReader:
         channel = self._channels.get(key)
         if channel is None or channel.reader.over:
             seed = self._seed(shape, choice)
-            reader = _READERS[shape.dialect](replace(self._context, seed=seed))
+            reader = UPSTREAM_CODECS[shape.dialect].reader(replace(self._context, seed=seed))
             channel = self._channels[key] = _Channel(self._next_channel(), reader, seed)
         return [self._read_frame(key, channel, shape.data, shape.event)]
 

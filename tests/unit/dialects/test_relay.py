@@ -68,7 +68,7 @@ def test_regular_stream_passes_byte_for_byte_however_it_is_cut(dialect: str) -> 
         assert machine.tally.usage is not None
         assert machine.tally.usage.output == 7
         assert not machine.losses
-        assert machine.error is None
+        assert machine.tally.error is None
 
 
 @pytest.mark.parametrize("key", HARMLESS, ids=" ".join)
@@ -214,8 +214,8 @@ def test_frame_that_cannot_be_read_fails_the_stream_after_what_came_before(diale
         output = outcome(dialect, out)
         assert output.error is not None
         assert output.error.message
-        assert machine.error is not None
-        assert machine.error.kind == "protocol"
+        assert machine.tally.error is not None
+        assert machine.tally.error.kind == "protocol"
         assert b"".join(frames).startswith(machine_prefix := out[: len(b"".join(frames[:2]))])
         assert machine_prefix
         assert [problem.kind for problem in machine.problems][-1] == "malformed_frame"
@@ -356,7 +356,7 @@ def test_failure_at_any_point_closes_what_is_open_and_is_encoded(dialect: str) -
         out += machine.fail(TOO_SLOW)
         CHECKS[dialect](out)
         assert machine.is_over
-        assert machine.error == TOO_SLOW
+        assert machine.tally.error == TOO_SLOW
         assert machine.reason == "timeout"
         assert outcome(dialect, out).error is not None
         assert machine.fail(TOO_SLOW) == b""
@@ -372,7 +372,7 @@ def test_stream_that_is_cut_anywhere_fails(dialect: str) -> None:
         machine = relay(dialect)
         out = machine.feed(data[:size]) + machine.close()
         CHECKS[dialect](out)
-        assert machine.error is not None, size
+        assert machine.tally.error is not None, size
 
 
 def test_failure_of_the_upstream_passes_where_every_client_notices_it() -> None:
@@ -388,8 +388,8 @@ def test_failure_of_the_upstream_passes_where_every_client_notices_it() -> None:
     for dialect, data in (("chat", chat), ("messages", messages), ("responses", responses)):
         machine = relay(dialect)
         assert passed(machine, data) == data
-        assert machine.error is not None
-        assert machine.error.message == "it broke"
+        assert machine.tally.error is not None
+        assert machine.tally.error.message == "it broke"
 
 
 def test_error_after_a_held_finish_is_the_only_end() -> None:
@@ -437,8 +437,8 @@ def test_frame_beyond_the_limit_fails_the_stream() -> None:
     huge = b'data: {"x":"' + b"x" * (65 * 1024 * 1024)
     out = sent + machine.feed(huge) + machine.close()
     CHECKS["chat"](out)
-    assert machine.error is not None
-    assert machine.error.kind == "protocol"
+    assert machine.tally.error is not None
+    assert machine.tally.error.kind == "protocol"
 
 
 # --- keep-alives, the exact mode ----------------------------------------------------------------------
@@ -497,7 +497,7 @@ def test_exact_relay_still_encodes_a_failure(dialect: str) -> None:
         assert out == b"".join(frames[:6])
         out += cut(machine)
         CHECKS[dialect](out)
-        assert machine.error is not None
+        assert machine.tally.error is not None
         assert machine.tally.finish == "error"
         assert machine.fail(TOO_SLOW) == b""
 

@@ -157,7 +157,7 @@ def test_failed_response_that_does_not_say_why_is_encoded_again() -> None:
     machine = relay("responses")
     out = machine.feed(data) + machine.close()
     CHECKS["responses"](out)
-    assert machine.error is not None
+    assert machine.tally.error is not None
 
 
 def test_thoughts_are_whole_when_the_encoder_takes_over() -> None:
@@ -227,7 +227,7 @@ def test_exact_relay_of_nothing_fails() -> None:
     machine = relay("chat", exact=True)
     out = machine.close()
     CHECKS["chat"](out)
-    assert machine.error is not None
+    assert machine.tally.error is not None
 
 
 def test_stray_frame_is_left_out_while_the_encoder_speaks_too() -> None:

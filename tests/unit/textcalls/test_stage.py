@@ -6,7 +6,6 @@ import pytest
 
 from dragoman._json import Raw, raw
 from dragoman.core.fold import fold
-from dragoman.core.grammar import is_grammatical
 from dragoman.model.events import (
     AnnotationAdded,
     Completed,
@@ -34,6 +33,7 @@ from dragoman.textcalls import (
     register_text_pattern,
     stage_for,
 )
+from grammar import is_grammatical
 
 SCHEMA = raw({"type": "object", "properties": {"a": {"type": "string"}}})
 REQUEST = Request(

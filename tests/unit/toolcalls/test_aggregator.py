@@ -25,7 +25,7 @@ from dragoman.toolcalls import (
     ToolCallDelta,
     ToolCallRecord,
 )
-from dragoman.toolcalls.records import Pieces
+from dragoman.toolcalls.aggregator import Pieces
 from toolcall_wires import (
     Payload,
     chat_body,

@@ -11,7 +11,7 @@ from openai.types.chat.chat_completion_chunk import ChoiceDeltaToolCall
 from dragoman._json import is_same_json
 from dragoman.model.events import Event, InputDelta, PartEnded, PartStarted, TextDelta
 from dragoman.model.parts import Call, PartStatus, Text
-from dragoman.toolcalls.records import (
+from dragoman.toolcalls.aggregator import (
     CallRecords,
     Changes,
     IngestResult,

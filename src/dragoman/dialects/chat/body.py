@@ -121,9 +121,9 @@ def write_typed(outcome: Outcome, context: EncodeContext, book: LossBook) -> byt
     texts: list[str] = []
     calls: list[BodyCall] = []
     for part in parts:
-        if isinstance(part, Call):
+        if type(part) is Call:
             calls.append(BodyCall(part.call_id, "function", TypedFunction(part.name, part.input)))
-        elif isinstance(part, Text):
+        elif type(part) is Text:
             texts.append(part.text)
         else:
             thoughts += (*part.summary, *part.content)

@@ -209,11 +209,7 @@ def write_annotation(annotation: Annotation) -> Raw | None:
     return raw({"type": "url_citation", "url_citation": citation})
 
 
-_TEXTS = {
-    "reasoning.text": "text",
-    "reasoning.summary": "summary",
-    "thinking": "thinking",
-}
+_TEXTS = {"reasoning.text": "text", "reasoning.summary": "summary", "thinking": "thinking"}
 
 
 class SealedEntry(Struct, frozen=True):

@@ -62,10 +62,7 @@ class ChatReader:
         self.frame = 0
         self.problems: list[tuple[str, str]] = []
         self._parts = Parts(
-            self.problems,
-            tools=context.tools,
-            name_rule=context.name_fallback,
-            seed=context.seed,
+            self.problems, tools=context.tools, name_rule=context.name_fallback, seed=context.seed
         )
         self._declared = frozenset(tool.name for tool in context.tools)
         self._is_single = context.choices == 1
@@ -97,9 +94,20 @@ class ChatReader:
 
     def read(self, frame: Frame) -> tuple[Event, ...]:
         data = frame.data
-        if data is None:
+        if data is None or not data.strip():
             return self._read_empty(frame)
-        return self._read_fully(frame, data)
+        if frame.is_done:
+            return self._finish_marked()
+        events = self._read_typed(data)
+        if events is not None:
+            return events
+        chunk = present(as_object(data))  # raises MalformedJson before any state changes
+        error = find_error(chunk)
+        if error is not None:
+            return self.fail(read_error(error))
+        if "choices" not in chunk and "usage" not in chunk:
+            return self._read_stranger(frame, data, chunk)
+        return self._read_chunk(chunk)
 
     def end(self) -> tuple[Event, ...]:
         if self._choices:
@@ -131,22 +139,6 @@ class ChatReader:
             return ()
         text = comment.decode("utf-8", "replace")
         return (Noticed("comment", raw=Raw(dumps_text(text))),)
-
-    def _read_fully(self, frame: Frame, data: bytes) -> tuple[Event, ...]:
-        if not data.strip():
-            return self._read_empty(frame)
-        if frame.is_done:
-            return self._finish_marked()
-        events = self._read_typed(data)
-        if events is not None:
-            return events
-        chunk = present(as_object(data))  # raises MalformedJson before any state changes
-        error = find_error(chunk)
-        if error is not None:
-            return self.fail(read_error(error))
-        if "choices" not in chunk and "usage" not in chunk:
-            return self._read_stranger(frame, data, chunk)
-        return self._read_chunk(chunk)
 
     def _read_typed(self, data: bytes) -> tuple[Event, ...] | None:
         """Decode a chunk that fits `TypedChunk`; None if it must be read field by field."""

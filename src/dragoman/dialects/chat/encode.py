@@ -66,10 +66,7 @@ class ChunkEnvelope:
         self._head = b"data: " + dumps(fields)[:-1] + b',"choices":['
 
     def chunk(
-        self,
-        choice: int,
-        delta: Mapping[str, object],
-        fields: Mapping[str, object] | None = None,
+        self, choice: int, delta: Mapping[str, object], fields: Mapping[str, object] | None = None
     ) -> bytes:
         """Return a chunk of one choice; `fields` stand beside the delta."""
         entry = {"index": choice, "delta": delta, "finish_reason": None, **(fields or {})}

@@ -273,7 +273,7 @@ def encode_request(
         wire_name(part)
         for turn in turns
         for part in turn.parts
-        if isinstance(part, Call) and part.executor == "client"
+        if type(part) is Call and part.executor == "client"
     ]
     names = NameMap.build(named_tools(request.tools), used, target.names)
     messages = MessageWriter(names, target, book, request.tools, is_own=is_own)

@@ -6,7 +6,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman._json import Raw, dumps_document
-from dragoman.core.aliases import NameMap, is_named
+from dragoman.core.aliases import NameMap, ToolKey, is_named
 from dragoman.core.fields import (
     Fields,
     ask_bool,
@@ -32,12 +32,7 @@ from dragoman.core.schemas import fix_schema
 from dragoman.core.tool_cache import CachedTools, made_of, remembered, written_once
 from dragoman.dialects.chat.content import put_breakpoint
 from dragoman.dialects.chat.losses import note_foreign
-from dragoman.dialects.chat.wire import (
-    BUILTIN_KINDS,
-    CACHE_CONTROL,
-    LEGACY_CHOICE,
-    LEGACY_TOOLS,
-)
+from dragoman.dialects.chat.wire import BUILTIN_KINDS, CACHE_CONTROL, LEGACY_CHOICE, LEGACY_TOOLS
 from dragoman.dialects.codec import Target
 from dragoman.model.outcome import Repair
 from dragoman.model.parts import CLIENT_KINDS, Breakpoint, Extra
@@ -227,14 +222,11 @@ def _named(tools: tuple[Tool, ...]) -> CachedTools:
     return CachedTools(filter(is_named, tools))
 
 
-_Key = tuple[str | None, str]
-
-
 class _Written(Struct, frozen=True):
     """A list of tools as fields of a request. `sent`: namespace and name of each tool among them."""
 
     fields: dict[str, Raw]
-    sent: frozenset[_Key]
+    sent: frozenset[ToolKey]
     repairs: tuple[Repair, ...]
 
 
@@ -247,7 +239,7 @@ class ToolWriter:
         self._book = book
         self._is_own = is_own
         self._has_custom = "custom" in target.builtin
-        self._sent: frozenset[_Key] = frozenset()
+        self._sent: frozenset[ToolKey] = frozenset()
         self.repairs: tuple[Repair, ...] = ()
 
     def write(self, tools: tuple[Tool, ...], choice: ToolChoice | None) -> dict[str, object]:
@@ -270,13 +262,13 @@ class ToolWriter:
         return fields
 
     def _write_fresh(
-        self, book: LossBook, tools: tuple[Tool, ...], allowed: frozenset[_Key] | None
+        self, book: LossBook, tools: tuple[Tool, ...], allowed: frozenset[ToolKey] | None
     ) -> "_Written":
         """Write the list for the cache: its losses go into a book of their own."""
         writer = ToolWriter(self._names, self._target, book, is_own=self._is_own)
         return writer.write_list(tools, allowed)
 
-    def _allowed(self, choice: ToolChoice | None) -> frozenset[_Key] | None:
+    def _allowed(self, choice: ToolChoice | None) -> frozenset[ToolKey] | None:
         """Return the only tools to send; None for all. A Chat client's own `allowed_tools` is sent as it is instead."""
         if choice is None or choice.mode != "allowed" or self._is_own:
             return None
@@ -317,8 +309,8 @@ class ToolWriter:
 
     # --- the list of tools --------------------------------------------------------------------------------------------
 
-    def write_list(self, tools: tuple[Tool, ...], allowed: frozenset[_Key] | None) -> _Written:
-        sent: set[_Key] = set()
+    def write_list(self, tools: tuple[Tool, ...], allowed: frozenset[ToolKey] | None) -> _Written:
+        sent: set[ToolKey] = set()
         repairs: list[Repair] = []
         fields: dict[str, object] = {}
         written: list[object] = []
@@ -366,10 +358,7 @@ class ToolWriter:
             if tool.description is not None:
                 inner["description"] = tool.description
             if tool.grammar is not None:
-                grammar = {
-                    "syntax": tool.grammar.syntax,
-                    "definition": tool.grammar.definition,
-                }
+                grammar = {"syntax": tool.grammar.syntax, "definition": tool.grammar.definition}
                 inner["format"] = {"type": "grammar", "grammar": grammar}
             inner |= read_present(rest.pop("custom", None))
             out: dict[str, object] = {"type": "custom", "custom": inner}

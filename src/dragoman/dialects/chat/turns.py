@@ -11,7 +11,7 @@ from operator import attrgetter
 from msgspec.structs import replace
 
 from dragoman._json import Raw
-from dragoman.core.aliases import NameMap, alias_id
+from dragoman.core.aliases import NameMap, ToolKey, alias_id
 from dragoman.core.fields import (
     Fields,
     ask_list,
@@ -80,7 +80,7 @@ _is_head = attrgetter("head")
 _BETWEEN = "\n\n"
 
 
-def wire_name(call: Call) -> tuple[str | None, str]:
+def wire_name(call: Call) -> ToolKey:
     """Return the namespace and the name of a call. A call without a name gets the name of its kind."""
     return call.namespace, call.name or call.kind
 
@@ -605,9 +605,7 @@ def _input(entry: CallEntry) -> str:
     return entry.text if entry.value is None else bytes(entry.value).decode("utf-8")
 
 
-def _unmark(
-    content: tuple[ContentPart, ...],
-) -> tuple[tuple[Text | Media | Opaque, ...], bool]:
+def _unmark(content: tuple[ContentPart, ...]) -> tuple[tuple[Text | Media | Opaque, ...], bool]:
     """Return a result's content without the error mark, and whether it had the mark."""
     kept = tuple(Text(text=part.text) if isinstance(part, Refusal) else part for part in content)
     if not kept or not isinstance(kept[0], Text):

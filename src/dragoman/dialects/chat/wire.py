@@ -13,14 +13,12 @@ from typing import Literal
 from msgspec import Struct
 
 from dragoman._json import Raw, typed_decoder
+from dragoman.core.fields import NULL
 from dragoman.core.prompt_cache import BreakpointForm
 from dragoman.model.outcome import FinishReason
 from dragoman.model.parts import CallKind
 
 # --- frames that are one delta ----------------------------------------------------------------------------------------
-
-
-_NULL = Raw(b"null")
 
 
 class DeltaFunction(Struct, gc=False, forbid_unknown_fields=True):
@@ -62,9 +60,9 @@ class DeltaChoice(Struct, gc=False, forbid_unknown_fields=True):
     native_finish_reason: None = None
     error: None = None
     # `Raw | None` would accept only null; `Raw` accepts anything, also null.
-    content_filter_results: Raw = _NULL
-    content_filter_offsets: Raw = _NULL
-    token_ids: Raw = _NULL
+    content_filter_results: Raw = NULL
+    content_filter_offsets: Raw = NULL
+    token_ids: Raw = NULL
 
 
 class DeltaChunk(Struct, gc=False):
@@ -120,9 +118,9 @@ class TypedChunk(Struct, gc=False, forbid_unknown_fields=True):
     object: str | None = None
     created: int | None = None
     model: str | None = None
-    service_tier: Raw = _NULL
-    system_fingerprint: Raw = _NULL
-    usage: Raw = _NULL
+    service_tier: Raw = NULL
+    system_fingerprint: Raw = NULL
+    usage: Raw = NULL
     obfuscation: str = ""
 
     @property
@@ -168,37 +166,20 @@ DELTA_FIELDS = frozenset(
     {
         *REASONING_FIELDS,
         *SEALED_FIELDS,
-        "role",
-        "content",
-        "refusal",
-        "tool_calls",
-        "function_call",
-        "audio",
-        "annotations",
-        "images",
+        *("role", "content", "refusal", "tool_calls", "function_call"),
+        *("audio", "annotations", "images"),
     }
 )
 CACHE_CONTROL = BreakpointForm("chat", "type", "ephemeral", alone=True)
 """Anthropic's breakpoints, an extension of OpenRouter, LiteLLM and others."""
 CACHE_BREAKPOINT = BreakpointForm("chat", "mode", "explicit", alone=False)
 
+_ANY_MESSAGE = frozenset({"role", "content", "name", "cache_control"})
+_SAID = frozenset({"refusal", "audio", "tool_calls", "function_call"})
 MESSAGE_FIELDS: Mapping[str, frozenset[str]] = {
-    "user": frozenset({"role", "content", "name", "cache_control"}),
-    "tool": frozenset({"role", "content", "name", "cache_control", "tool_call_id"}),
-    "assistant": frozenset(
-        {
-            *REASONING_FIELDS,
-            *SEALED_FIELDS,
-            "role",
-            "content",
-            "name",
-            "cache_control",
-            "refusal",
-            "audio",
-            "tool_calls",
-            "function_call",
-        }
-    ),
+    "user": _ANY_MESSAGE,
+    "tool": _ANY_MESSAGE | {"tool_call_id"},
+    "assistant": _ANY_MESSAGE | _SAID | {*REASONING_FIELDS, *SEALED_FIELDS},
 }
 """The known fields of a request's messages, by role; system messages have those of the user. Other fields of answers
 (`annotations`, `images`) are kept as extra when the client sends them back."""
@@ -486,10 +467,10 @@ class ClosedBody(TypedBody, gc=False, forbid_unknown_fields=True):
     That is a fifth of the time that reading a small body takes.
     """
 
-    usage: Raw = _NULL
-    obfuscation: Raw = _NULL
-    service_tier: Raw = _NULL
-    system_fingerprint: Raw = _NULL
+    usage: Raw = NULL
+    obfuscation: Raw = NULL
+    service_tier: Raw = NULL
+    system_fingerprint: Raw = NULL
 
 
 class WrittenMessage(Struct, gc=False, omit_defaults=True):

@@ -1,18 +1,7 @@
 """Anthropic Messages: reads and writes streams, bodies and requests."""
 
-from dragoman.dialects.messages.body import read_body, read_typed, write_body
-from dragoman.dialects.messages.compaction import (
-    COMPACTED,
-    asks_for_summary,
-    compaction_block,
-    is_compaction_block,
-    native_block,
-    pack_native,
-    unpack_block,
-    with_summary_wish,
-    without_summary_wish,
-)
-from dragoman.dialects.messages.decode import MessagesReader
+from dragoman.dialects.messages.body import read_typed, write_body
+from dragoman.dialects.messages.decode import MessagesReader, read_body
 from dragoman.dialects.messages.encode import MessagesEncoder
 from dragoman.dialects.messages.errors import decode_error, encode_error, threads_unsupported
 from dragoman.dialects.messages.losses import DEFAULT_TARGET, LOSSES
@@ -27,31 +16,22 @@ from dragoman.dialects.messages.usable import MessagesCheck, is_usable_body
 from dragoman.dialects.messages.wire import EVENTS
 
 __all__ = (
-    "COMPACTED",
     "DEFAULT_TARGET",
     "EVENTS",
     "LOSSES",
     "MessagesCheck",
     "MessagesEncoder",
     "MessagesReader",
-    "asks_for_summary",
     "asks_for_thread",
     "check_request",
-    "compaction_block",
     "decode_error",
     "decode_request",
     "encode_error",
     "encode_request",
     "find_repairs",
-    "is_compaction_block",
     "is_usable_body",
-    "native_block",
-    "pack_native",
     "read_body",
     "read_typed",
     "threads_unsupported",
-    "unpack_block",
-    "with_summary_wish",
-    "without_summary_wish",
     "write_body",
 )

@@ -178,9 +178,7 @@ def _marked(blocks: Sequence[Block]) -> Iterator[Block]:
             yield block
 
 
-def _ends(
-    messages: Sequence[tuple[str, Sequence[Block]]],
-) -> Iterator[tuple[str, Block]]:
+def _ends(messages: Sequence[tuple[str, Sequence[Block]]]) -> Iterator[tuple[str, Block]]:
     """The last block of each message that takes a breakpoint, from the last message on."""
     for role, blocks in reversed(messages):
         if role != "system":

@@ -1,4 +1,6 @@
-"""`context_management`: edits of the conversation that the vendor makes before the model reads it.
+"""What a request says about shortening its conversation: edits, and the field that asks for a summary.
+
+`context_management` has edits that the vendor makes before the model reads the conversation:
 
     compact_20260112            summarises the conversation when it has many tokens
     clear_tool_uses_20250919    clears old results of tools
@@ -6,6 +8,10 @@
 
 A Messages upstream gets the field unchanged. For others the gateway clears (`gateway/context_edits.py`), and an upstream that
 compacts by itself is asked to.
+
+`compaction: {"type": "summarize"}` asks for a summary in place of an answer. The client later sends the answer's `compaction`
+block back as the first block of an assistant message, in place of what it summarises. `gateway/compaction.py` makes a summary
+where another upstream answers.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,6 +22,7 @@ from msgspec.structs import replace
 from dragoman._json import Raw, dumps
 from dragoman.core.fields import (
     Fields,
+    is_present,
     own_fields,
     read_bool,
     read_int,
@@ -25,8 +32,11 @@ from dragoman.core.fields import (
     read_text,
     read_texts,
 )
+from dragoman.core.summaries import Packed, pack_summary, unpack_summary
 from dragoman.dialects.codec import Target
-from dragoman.model.parts import Extra
+from dragoman.dialects.messages.wire import COMPACTION_BETA, CONTEXT_BETA
+from dragoman.model.events import Finished
+from dragoman.model.parts import Extra, Opaque, Part
 from dragoman.model.request import Request
 
 EDITS_FIELD = "context_management"
@@ -175,7 +185,77 @@ def write_compact_edit(request: Request, target: Target) -> dict[str, Raw]:
     return {EDITS_FIELD: Raw(dumps({"edits": [edit]}))}
 
 
-def is_compacting(value: Raw) -> bool:
-    """Whether the field has the edit that compacts."""
-    edits = read_objects(read_object(value).get("edits"))
-    return any(read_text(edit.get("type")) == _COMPACT for edit in edits)
+# --- the wish for a summary, and the block with one ------------------------------------------------------------------
+
+_SUMMARY_FIELD = "compaction"
+COMPACTED = Finished(
+    "pause", native="compaction", extra=Extra("messages", {"stop_reason": Raw(b'"compaction"')})
+)
+"""The end of an answer that is only a compaction."""
+
+
+def asks_for_summary(request: Request) -> bool:
+    """Whether the client asks for a summary in place of an answer."""
+    extra = request.extra
+    if extra is None or _SUMMARY_FIELD not in extra.fields or extra.dialect != "messages":
+        return False
+    return is_present(extra.fields[_SUMMARY_FIELD])
+
+
+def without_summary_wish(request: Request) -> tuple[Request, str | None]:
+    """Return the request without the field that asks for a summary, and the client's instructions for the summary."""
+    own = own_fields("messages", request.extra)
+    wish = read_object(own.get(_SUMMARY_FIELD))
+    rest = {name: value for name, value in own.items() if name != _SUMMARY_FIELD}
+    return replace(request, extra=Extra("messages", rest)), read_text(wish.get("instructions"))
+
+
+def is_compaction_block(part: Part) -> bool:
+    return isinstance(part, Opaque) and part.type == "compaction" and part.dialect == "messages"
+
+
+def compaction_block(packed: Packed) -> Opaque:
+    """Return the block that contains a summary. Its `encrypted_content` shows that this vendor did not sign it."""
+    sealed = pack_summary(packed)
+    fields = {"type": "compaction", "content": packed.summary, "encrypted_content": sealed}
+    return Opaque(dialect="messages", type="compaction", raw=Raw(dumps(fields)))
+
+
+def unpack_block(block: Opaque) -> Packed | None:
+    """Return what a compaction block contains; None if it is empty.
+
+    Raises:
+        RequestRefused: a gateway made the block, and its content was damaged since.
+    """
+    fields = read_object(block.raw)
+    packed = read_text(fields.get("encrypted_content"))
+    own = None if packed is None else unpack_summary(packed)
+    return own or pack_native(block)
+
+
+def pack_native(block: Opaque, *, is_inline: bool = False) -> Packed | None:
+    """Return a block of the vendor with its summary; None if it is empty."""
+    summary = read_text(read_object(block.raw).get("content")) or None
+    if summary is None:
+        return None
+    return Packed(summary=summary, native=block.raw, dialect="messages", is_inline=is_inline)
+
+
+def native_block(raw: Raw) -> Opaque:
+    """Return the vendor's own compaction block."""
+    return Opaque(dialect="messages", type="compaction", raw=raw)
+
+
+def with_summary_wish(request: Request) -> Request:
+    """Return the request of another dialect with the field that asks for a summary, in place of that dialect's own fields."""
+    return replace(request, extra=Extra("messages", {_SUMMARY_FIELD: Raw(b'{"type":"summarize"}')}))
+
+
+def compaction_betas(own: Mapping[str, Raw]) -> tuple[str, ...]:
+    """Return the betas that the fields of a request need to be accepted."""
+    wish = (COMPACTION_BETA,) if _SUMMARY_FIELD in own else ()
+    if EDITS_FIELD not in own:
+        return wish
+    edits = read_objects(read_object(own[EDITS_FIELD]).get("edits"))
+    compacts = any(read_text(edit.get("type")) == _COMPACT for edit in edits)
+    return (*wish, CONTEXT_BETA) if compacts else wish

@@ -1,4 +1,4 @@
-"""Decodes the frames of a Messages stream to events.
+"""Decodes Messages to events: the frames of a stream, and a whole body.
 
     SILENT --message_start--> SPEAKING --message_delta with stop_reason--> ENDING --message_stop--> over
                                  '--message_stop, [DONE]: the reason is inferred-----------------^
@@ -7,6 +7,9 @@ Between them blocks open, grow and close by their index; `open_blocks` keeps the
 stop is missing, the end of the message closes the block. A call is complete when it was closed; empty input is `{}`. The
 vendor also closes the block that a limit cut, so a call that was closed without input, or with input that is no JSON, waits
 for the next event: if the message then ends by a limit, the call is incomplete.
+
+A body is read as a stream in which each block comes whole. It does not show whether the last call of an answer that a limit
+cut is whole: such a call counts as incomplete.
 
 `problems` reports everything that made some client fail. The vendor's own streams have no problems.
 """
@@ -25,6 +28,7 @@ from dragoman.core.fields import (
     is_present,
     present,
     read_int,
+    read_list,
     read_object,
     read_text,
     without,
@@ -32,19 +36,23 @@ from dragoman.core.fields import (
 from dragoman.core.fold import settle_finish
 from dragoman.core.open_parts import OpenCall, OpenPart, OpenReasoning, OpenText, Parts
 from dragoman.dialects.codec import DecodeContext
-from dragoman.dialects.messages.blocks import check_block, check_delta
+from dragoman.dialects.messages.blocks import check_block, check_delta, type_of
 from dragoman.dialects.messages.errors import decode_error, error_from_fields
 from dragoman.dialects.messages.open_blocks import OpenBlocks
 from dragoman.dialects.messages.usage import UsageReader
 from dragoman.dialects.messages.wire import (
+    COMPLETED_FIELDS,
     CUT_REASONS,
+    END_FIELDS,
     EVENTS,
+    FINISH_FIELDS,
     MAPPED_FIELDS,
     STOP_REASONS,
     InputFragment,
     TextFragment,
     decode_block_delta,
 )
+from dragoman.dialects.stream_decoder import Step
 from dragoman.errors import MalformedJson
 from dragoman.model.events import (
     Completed,
@@ -55,12 +63,14 @@ from dragoman.model.events import (
     Started,
     UsageReported,
 )
-from dragoman.model.outcome import ErrorInfo, FinishReason
+from dragoman.model.outcome import ErrorInfo, FinishReason, Problem
 from dragoman.model.parts import Extra
-from dragoman.sse import Frame
+from dragoman.sse import Frame, is_utf8
 
 _NO_CONTEXT = DecodeContext()
 _DELTA = b"event: content_block_delta\n"
+# Problems that a body does not have: its calls have their inputs, and clients get its blocks as they are.
+_OF_STREAMS = frozenset({"input_in_start", "unknown_block"})
 
 _Events = tuple[Event, ...]
 
@@ -73,10 +83,7 @@ class MessagesReader:
         self.frame = 0
         self.problems: list[tuple[str, str]] = []
         self._parts = Parts(
-            self.problems,
-            tools=context.tools,
-            name_rule=context.name_fallback,
-            seed=context.seed,
+            self.problems, tools=context.tools, name_rule=context.name_fallback, seed=context.seed
         )
         self._blocks = OpenBlocks(self._parts)
         self._usage = UsageReader()
@@ -147,6 +154,42 @@ class MessagesReader:
         self.over = True
         self._blocks.abandon()
         self._emit(Failed(error))
+
+    def read_whole(self, data: bytes) -> _Events:
+        """Return the events of a body. Raises MalformedJson if it cannot be read."""
+        fields = as_object(data)
+        kind = type_of(fields)
+        if kind == "error" or ("error" in fields and "content" not in fields):
+            return self.fail(error_from_fields(fields, None, Raw(data)))
+        value = fields.get("content")
+        is_empty = kind == "message" and not is_present(value)
+        content = [] if is_empty else read_list(value)
+        if content is None or kind not in ("message", ""):
+            shown = kind or read_text(fields.get("object")) or "another object"
+            message = f"expected a Messages body, got {shown}"
+            self._note("foreign_body", message)
+            return self.fail(ErrorInfo(kind="protocol", message=message))
+        if not all(map(is_object, content)):
+            raise MalformedJson("expected objects in content, got other entries too")
+        blocks = [(read_object(entry), entry) for entry in content]
+        for block, _ in blocks:
+            check_block(block)
+        native = expect_text(fields.get("stop_reason"), "stop_reason")
+        self._start(without(fields, END_FIELDS), read_text(fields.get("id")) or "")
+        self._blocks.read_whole(blocks, is_cut=STOP_REASONS.get(native or "") in CUT_REASONS)
+        if not self._fail_if_faulty():
+            self._end_whole(native, fields)
+        return self._parts.take()
+
+    def _end_whole(self, native: str | None, fields: Fields) -> None:
+        if native is None:
+            self._note("missing_finish", "expected a stop_reason")
+        known = FINISH_FIELDS | MAPPED_FIELDS["message_delta"]
+        self._finish(native, {name: raw for name, raw in fields.items() if name in known})
+        self._report(fields.get("usage"), "the message")
+        rest = present(fields)
+        self._end_fields = {name: rest[name] for name in COMPLETED_FIELDS if name in rest}
+        self._complete()
 
     def _read_empty(self, name: str, comment: bytes | None) -> _Events:
         """Decode a frame without data: a comment, a frame that keeps the connection open, or an event that lost its data."""
@@ -280,7 +323,7 @@ class MessagesReader:
     def _finish(self, native: str | None, delta: Fields) -> None:
         reason = None if native is None else STOP_REASONS.get(native)
         if native is not None and reason is None:
-            self._note("unknown_finish", f"message_delta has the unknown stop_reason {native!r}")
+            self._note("unknown_finish", f"the message has the unknown stop_reason {native!r}")
         self._blocks.finish(is_cut=reason in CUT_REASONS)
         if self._fail_if_faulty():
             return
@@ -363,6 +406,19 @@ class MessagesReader:
 
 
 _HANDLERS = MessagesReader.handlers
+
+
+def read_body(data: bytes, context: DecodeContext = _NO_CONTEXT) -> Step:
+    """Decode a whole body. A body that is an error or not a message gives Failed; never raises."""
+    reader = MessagesReader(context)
+    try:
+        events = reader.read_whole(data)
+    except MalformedJson as error:
+        kind = "malformed_frame" if is_utf8(data) else "invalid_utf8"
+        reader.problems.append((kind, error.message))
+        events = reader.fail(ErrorInfo(kind="protocol", message=error.message))
+    found = [problem for problem in reader.problems if problem[0] not in _OF_STREAMS]
+    return Step(data, events, tuple(Problem(1, kind, message) for kind, message in found))
 
 
 def finish_extra(native: str | None, fields: dict[str, Raw]) -> Extra | None:

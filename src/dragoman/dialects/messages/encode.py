@@ -45,7 +45,7 @@ from dragoman.dialects.messages.render import (
     wrapper_key,
 )
 from dragoman.dialects.messages.usage import usage_at_end, usage_in_full
-from dragoman.dialects.messages.wire import CUT_REASONS
+from dragoman.dialects.messages.wire import CUT_REASONS, STOP_REASONS
 from dragoman.errors import LocalProtocolError
 from dragoman.model.events import (
     AnnotationAdded,
@@ -403,15 +403,10 @@ def _escape(text: str) -> str:
     return dumps_text(text)[1:-1].decode("utf-8")
 
 
+# `pause` has two words; a pause that is a compaction has its own in the `extra` of its Finished.
 _STOP_REASONS: Mapping[FinishReason, str] = {
-    "stop": "end_turn",
-    "stop_sequence": "stop_sequence",
-    "length": "max_tokens",
-    "context_window": "model_context_window_exceeded",
-    "tool_calls": "tool_use",
+    **{reason: word for word, reason in STOP_REASONS.items() if word != "compaction"},
     "content_filter": "refusal",
-    "refusal": "refusal",
-    "pause": "pause_turn",
     "cancelled": "end_turn",
     "error": "end_turn",
 }

@@ -27,24 +27,15 @@ _KINDS: Mapping[str, tuple[ErrorKind, int]] = {
 }
 
 _TYPES: Mapping[ErrorKind, str] = {
-    "invalid_request": "invalid_request_error",
-    "authentication": "authentication_error",
-    "permission": "permission_error",
-    "not_found": "not_found_error",
+    **{kind: name for name, (kind, _) in _KINDS.items()},
     # Only other endpoints have `conflict_error`; the SDK's types of this endpoint do not allow it.
     "conflict": "invalid_request_error",
-    "too_large": "request_too_large",
     "context_length": "invalid_request_error",
     "content_policy": "invalid_request_error",
-    "rate_limit": "rate_limit_error",
-    "quota": "billing_error",
-    "overloaded": "overloaded_error",
-    "timeout": "timeout_error",
     "truncated": "api_error",
     "protocol": "api_error",
     "cancelled": "api_error",
     "upstream": "api_error",
-    "server": "api_error",
 }
 
 # The vendor has one type for every bad request and distinguishes these two kinds by their messages; clients look for the

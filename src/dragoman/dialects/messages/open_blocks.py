@@ -12,6 +12,8 @@ This module does not know messages, their ends and their reasons: the reader say
 `core.open_parts` emits the events of a part.
 """
 
+from collections.abc import Sequence
+
 from msgspec.structs import replace
 
 from dragoman._json import Raw, is_strict, raw
@@ -108,6 +110,7 @@ class OpenBlocks:
         self._ids: set[str] = set()
         self._next = 0
         self._calls = 0
+        self._is_whole = False  # the blocks are those of a body, which has no deltas
 
     def open(self, index: int | None, block: Fields, whole: Raw) -> None:
         """Open a block at content_block_start."""
@@ -132,6 +135,16 @@ class OpenBlocks:
         self._next = max(self._next, index + 1)
         part = self._checked(index, part_from_block(block, whole), block)
         self._begin(index, part, block)
+
+    def read_whole(self, blocks: Sequence[tuple[Fields, Raw]], *, is_cut: bool) -> None:
+        """Read the blocks of a body. `is_cut`: a limit ended it, so that its last call is incomplete."""
+        self._is_whole = True
+        for index, (block, whole) in enumerate(blocks):
+            self.open(index, block, whole)
+            is_last = index == len(blocks) - 1
+            is_call = isinstance(self._open[index].open, OpenCall)
+            self._end(index, is_closed=not (is_cut and is_last and is_call))
+        self._settle_waiting(is_cut=False)
 
     def grow(self, index: int | None, delta: Fields, whole: Raw) -> None:
         """Decode a delta that is not plain."""
@@ -201,8 +214,9 @@ class OpenBlocks:
                 opened.seal(part.seals)
             case Call():
                 opened = OpenCall(self._parts, replace(part, input=""))
-                # Every call begins with `{}`; it is the input only if the block ends without any other.
-                opened.early = "" if part.input.strip() == "{}" else part.input
+                # In a stream every call begins with `{}`; it is the input only if the block ends without any other.
+                is_stand_in = part.input.strip() == "{}" and not self._is_whole
+                opened.early = "" if is_stand_in else part.input
                 if part.name:
                     opened.announce()
             case _:
@@ -319,12 +333,13 @@ class OpenBlocks:
             self._note(
                 "input_in_start", "the input came whole in content_block_start, not as deltas"
             )
-        if not is_closed:
-            if call.is_announced:
-                call.end("incomplete")
+        is_due = is_closed or self._is_whole  # a cut stream may cut the name too
+        if not call.is_announced and not (is_due and call.find_name(self._calls)):
+            if is_due:
+                call.drop(is_fault=True)
             return
-        if not call.is_announced and not call.find_name(self._calls):
-            call.drop(is_fault=True)
+        if not is_closed:
+            call.end("incomplete")
             return
         self._calls += 1
         if not call.is_halved and (not text.strip() or not is_strict(text)):

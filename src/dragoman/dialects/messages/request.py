@@ -16,7 +16,7 @@ from typing import cast
 from msgspec import Struct
 
 from dragoman._json import Raw, dumps_document, raw
-from dragoman.core.aliases import NameMap
+from dragoman.core.aliases import NameMap, ToolKey
 from dragoman.core.fields import (
     Fields,
     ask_bool,
@@ -49,9 +49,9 @@ from dragoman.core.request_settings import (
 from dragoman.core.schemas import SchemaRules, fix_schema
 from dragoman.dialects.codec import EncodedRequest, Target
 from dragoman.dialects.messages.breakpoints import NO_CHANGE
-from dragoman.dialects.messages.compaction import compaction_betas
 from dragoman.dialects.messages.context_management import (
     EDITS_FIELD,
+    compaction_betas,
     read_compact_at,
     write_compact_edit,
 )
@@ -368,7 +368,7 @@ def _read_fields(fields: Fields) -> Request:
     return make_request(turns=turns, extra=Extra("messages", extra) if extra else None, **settings)
 
 
-def _used(turns: Sequence[Turn]) -> list[tuple[str | None, str]]:
+def _used(turns: Sequence[Turn]) -> list[ToolKey]:
     """The tools that the client's calls name."""
     calls = [part for turn in turns for part in turn.parts if isinstance(part, Call)]
     return [(call.namespace, call.name) for call in calls if call.executor == "client"]

@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman._json import Raw, dumps, dumps_document, loads, raw
-from dragoman.core.aliases import NameMap
+from dragoman.core.aliases import NameMap, ToolKey, key_of
 from dragoman.core.fields import (
     Fields,
     ask_bool,
@@ -50,9 +50,7 @@ from dragoman.model.request import Tool, ToolChoice, ToolRef, Turn
 
 _KNOWN = MAPPED_FIELDS["tool"]
 
-Loaded = frozenset[tuple[str | None, str]]
-"""Namespaces and names of tools."""
-NONE_LOADED: Loaded = frozenset()
+NONE_LOADED: frozenset[ToolKey] = frozenset()
 
 # The version of each built-in tool that is offered to clients of other dialects: the oldest that needs no beta header.
 _BUILTINS: Mapping[CallKind, tuple[str, str]] = {
@@ -167,7 +165,7 @@ def write_tools(
     names: NameMap,
     target: Target,
     book: LossBook,
-    loaded: Loaded = NONE_LOADED,
+    loaded: frozenset[ToolKey] = NONE_LOADED,
     points: ToolBreakpoints = NO_CHANGE,
 ) -> WrittenTools:
     """Write the tools in their order, and those in `loaded` as deferred. The result is cached for each list of tools."""
@@ -177,7 +175,7 @@ def write_tools(
     return written_once(tools, key, book, _write_list, tools, names, target, loaded, points)
 
 
-def find_loaded(tools: Sequence[Tool], turns: Iterable[Turn], target: Target) -> Loaded:
+def find_loaded(tools: Sequence[Tool], turns: Iterable[Turn], target: Target) -> frozenset[ToolKey]:
     """Return the tools of another dialect that searches have loaded, for an upstream to which they can be written as such.
 
     The vendor refuses a request in which every tool is deferred.
@@ -193,14 +191,14 @@ def find_loaded(tools: Sequence[Tool], turns: Iterable[Turn], target: Target) ->
         if isinstance(piece, Opaque) and piece.dialect != "messages"
         for key in piece.tools
     }
-    loaded: set[tuple[str | None, str]] = set()
+    loaded: set[ToolKey] = set()
     has_plain = False
     for tool in tools:
-        if tool.place == "input" and (tool.namespace or None, tool.name) in found:
-            loaded.add((tool.namespace or None, tool.name))
+        if tool.place == "input" and key_of(tool) in found:
+            loaded.add(key_of(tool))
         else:
             has_plain = True
-    declared = {(tool.namespace or None, tool.name) for tool in tools if tool.place == "request"}
+    declared = {key_of(tool) for tool in tools if tool.place == "request"}
     return frozenset(loaded - declared) if has_plain else NONE_LOADED
 
 
@@ -209,7 +207,7 @@ def _write_list(
     tools: tuple[Tool, ...],
     names: NameMap,
     target: Target,
-    loaded: Loaded,
+    loaded: frozenset[ToolKey],
     points: ToolBreakpoints,
 ) -> WrittenTools:
     """Write the tools without duplicates: the vendor refuses a name that comes twice."""
@@ -222,7 +220,7 @@ def _write_list(
         block = _write_tool(tool, names, target, book, where)
         if block is None:
             continue
-        if loaded and (tool.namespace or None, tool.name) in loaded:
+        if loaded and key_of(tool) in loaded:
             block["defer_loading"] = True
         label = _label(block)
         if label in written:
@@ -280,13 +278,12 @@ def allowed_tools(tools: tuple[Tool, ...], choice: ToolChoice | None) -> tuple[T
     """Return the tools that may be called; a choice may allow only some of them."""
     if choice is None or choice.mode != "allowed":
         return tools
-    named = {(ref.namespace or None, ref.name) for ref in choice.allowed if ref.name}
+    named = {key_of(ref) for ref in choice.allowed if ref.name}
     kinds = {ref.kind for ref in choice.allowed if not ref.name or ref.kind != "function"}
     return tuple(
         tool
         for tool in tools
-        if (tool.namespace or None, tool.name) in named
-        or (tool.kind in kinds and tool.kind not in ("function", "custom"))
+        if key_of(tool) in named or (tool.kind in kinds and tool.kind not in ("function", "custom"))
     )
 
 

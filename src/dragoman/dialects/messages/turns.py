@@ -26,7 +26,7 @@ from typing import Literal, assert_never
 from msgspec.structs import replace
 
 from dragoman._json import FAST_FAILURES, Raw, raw, typed_decoder
-from dragoman.core.aliases import NameMap, alias_id, with_original_id
+from dragoman.core.aliases import NameMap, ToolKey, alias_id, with_original_id
 from dragoman.core.fields import (
     Fields,
     ask_list,
@@ -283,7 +283,7 @@ class RequestBlockWriter:
         target: Target,
         book: LossBook,
         tools: tuple[Tool, ...] = (),
-        referred: frozenset[tuple[str | None, str]] = frozenset(),
+        referred: frozenset[ToolKey] = frozenset(),
     ) -> None:
         """`referred`: tools of another dialect that are declared as deferred, so that results refer to them."""
         self._names = names
@@ -458,7 +458,7 @@ class RequestBlockWriter:
 
     def _references(self, result: Result) -> list[Block] | None:
         """References in place of the definitions in a result; None if it contains anything else."""
-        keys: list[tuple[str | None, str]] = []
+        keys: list[ToolKey] = []
         for part in result.content:
             if not isinstance(part, Opaque) or not part.tools or part.dialect == "messages":
                 return None

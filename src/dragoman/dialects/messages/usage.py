@@ -11,7 +11,7 @@ Both reports have all fields of the vendor's schema, known or not. What is writt
 """
 
 from dragoman._json import Raw
-from dragoman.core.fields import Fields, extra_of, present, read_int, read_object
+from dragoman.core.fields import Fields, extra_of, own_fields, present, read_int, read_object
 from dragoman.dialects.messages.wire import MAPPED_FIELDS, STANDARD_TIER
 from dragoman.model.outcome import Usage
 
@@ -92,7 +92,7 @@ def usage_in_full(usage: Usage | None) -> dict[str, object]:
         "service_tier": STANDARD_TIER,
         "inference_geo": None,
     }
-    return _with_own(out, usage)
+    return {**out, **own_fields("messages", usage.extra)}
 
 
 def usage_at_end(usage: Usage | None, before: Usage | None) -> dict[str, object]:
@@ -113,14 +113,8 @@ def usage_at_end(usage: Usage | None, before: Usage | None) -> dict[str, object]
         "output_tokens_details": _output_details(usage),
         "server_tool_use": None,
     }
-    return _with_own(out, usage)
+    return {**out, **own_fields("messages", usage.extra)}
 
 
 def _output_details(usage: Usage) -> dict[str, int] | None:
     return None if usage.reasoning is None else {"thinking_tokens": usage.reasoning}
-
-
-def _with_own(out: dict[str, object], usage: Usage) -> dict[str, object]:
-    if usage.extra is not None and usage.extra.dialect == "messages":
-        out.update(usage.extra.fields)
-    return out

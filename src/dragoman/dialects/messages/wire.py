@@ -19,41 +19,27 @@ from dragoman.model.parts import CallKind
 # Unknown fields are forbidden here, so that a delta that has any is read field by field and keeps them.
 
 
+class _Closed(Struct, frozen=True, tag_field="type", forbid_unknown_fields=True):
+    pass
+
+
 @final
-class TextFragment(
-    Struct, frozen=True, gc=False, tag_field="type", tag="text_delta", forbid_unknown_fields=True
-):
+class TextFragment(_Closed, frozen=True, gc=False, tag="text_delta"):
     text: str
 
 
 @final
-class InputFragment(
-    Struct,
-    frozen=True,
-    gc=False,
-    tag_field="type",
-    tag="input_json_delta",
-    forbid_unknown_fields=True,
-):
+class InputFragment(_Closed, frozen=True, gc=False, tag="input_json_delta"):
     partial_json: str
 
 
 @final
-class ThinkingFragment(
-    Struct,
-    frozen=True,
-    gc=False,
-    tag_field="type",
-    tag="thinking_delta",
-    forbid_unknown_fields=True,
-):
+class ThinkingFragment(_Closed, frozen=True, gc=False, tag="thinking_delta"):
     thinking: str
     estimated_tokens: int | None = None
 
 
-class BlockDelta(
-    Struct, frozen=True, tag_field="type", tag="content_block_delta", forbid_unknown_fields=True
-):
+class BlockDelta(_Closed, frozen=True, tag="content_block_delta"):
     index: int
     delta: TextFragment | InputFragment | ThinkingFragment
 
@@ -230,12 +216,7 @@ MAPPED_FIELDS: Mapping[str, frozenset[str]] = {
     ),
     "message_delta": frozenset({"stop_reason", "stop_sequence"}),
     "usage": frozenset(
-        {
-            "input_tokens",
-            "output_tokens",
-            "cache_read_input_tokens",
-            "cache_creation_input_tokens",
-        }
+        {"input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"}
     ),
     "text": frozenset({"type", "text", "citations", "cache_control"}),
     "thinking_block": frozenset({"type", "thinking", "signature"}),

@@ -626,7 +626,7 @@ def _used(turns: tuple[Turn, ...]) -> list[tuple[str | None, str]]:
         (part.namespace, part.name)
         for turn in turns
         for part in turn.parts
-        if isinstance(part, Call)
+        if type(part) is Call
     ]
 
 

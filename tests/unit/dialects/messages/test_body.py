@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from dragoman._json import Raw
 from dragoman.core.call_input import judge
 from dragoman.core.fold import fold
-from dragoman.core.grammar import is_grammatical
 from dragoman.core.losses import answer_book
 from dragoman.dialects.codec import DecodeContext, EncodeContext
 from dragoman.dialects.messages import LOSSES, read_body
@@ -42,6 +41,7 @@ from dragoman.model.parts import (
     Text,
 )
 from dragoman.model.request import Tool
+from grammar import is_grammatical
 from messages_streams import (
     MESSAGE,
     USAGE,
@@ -215,13 +215,13 @@ def test_ids_and_names_are_made_good() -> None:
         reason="tool_use",
     )
     found, problems = read(data, DecodeContext(tools=(Tool(name="only"),)))
-    assert problems == ["missing_id", "missing_name", "missing_id"]
+    assert problems == ["missing_name", "missing_id", "missing_id"]
     first, second = found.choices[0].parts
     assert isinstance(first, Call)
     assert isinstance(second, Call)
     assert (first.name, first.call_id[:6], second.call_id[:9]) == ("only", "toolu_", "srvtoolu_")
     failed, problems = read(data)
-    assert problems == ["missing_id", "missing_name", "nameless_call", "missing_id"]
+    assert problems == ["missing_name", "missing_id", "nameless_call", "missing_id"]
     assert failed.error is not None
     assert failed.error.kind == "protocol"
     assert [part.name for part in failed.choices[0].parts if isinstance(part, Call)] == [
@@ -239,6 +239,23 @@ def test_reason_is_settled_by_content() -> None:
     found, problems = read(body(reason="weird"))
     assert (found.choices[0].finish, problems) == ("stop", ["unknown_finish"])
     assert written(body(reason="compaction"))["stop_reason"] == "compaction"
+
+
+def test_only_calls_of_the_client_get_another_id_in_place_of_a_repeated_one() -> None:
+    search = {"type": "server_tool_use", "id": "a", "name": "web_search", "input": {}}
+    use = {"type": "tool_use", "id": "a", "name": "f", "input": {}}
+    found, problems = read(body(search, search, use, reason="tool_use"))
+    assert problems == ["repeated_id", "repeated_id"]
+    ids = [part.call_id for part in found.choices[0].parts if isinstance(part, Call)]
+    assert ids[:2] == ["a", "a"]
+    assert ids[2].startswith("toolu_")
+
+
+def test_cut_call_whose_name_never_came_fails_a_body() -> None:
+    use = {"type": "tool_use", "id": "a", "input": {"x": 1}}
+    found, problems = read(body(use, reason="max_tokens"))
+    assert problems == ["missing_name", "nameless_call"]
+    assert found.error is not None
 
 
 def test_message_may_lack_usage_and_content() -> None:
