@@ -121,9 +121,9 @@ def write_typed(outcome: Outcome, context: EncodeContext, book: LossBook) -> byt
     texts: list[str] = []
     calls: list[BodyCall] = []
     for part in parts:
-        if type(part) is Call:
+        if isinstance(part, Call):
             calls.append(BodyCall(part.call_id, "function", TypedFunction(part.name, part.input)))
-        elif type(part) is Text:
+        elif isinstance(part, Text):
             texts.append(part.text)
         else:
             thoughts += (*part.summary, *part.content)

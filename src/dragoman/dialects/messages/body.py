@@ -110,9 +110,9 @@ def write_typed(outcome: Outcome, context: EncodeContext, book: LossBook) -> byt
         return None
     content: list[_WrittenBlock] = []
     for part in parts:
-        if type(part) is Text:
+        if isinstance(part, Text):
             content.append(WrittenText(part.text))
-        elif type(part) is Call:
+        elif isinstance(part, Call):
             if not is_object_text(part.input):
                 return None
             source = Raw(part.input.encode("utf-8", "replace"))

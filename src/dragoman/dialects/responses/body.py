@@ -162,11 +162,11 @@ def write_typed(outcome: Outcome, context: EncodeContext, book: LossBook) -> byt
     for part in parts:
         if part.item_id is not None:
             return None  # not every id of an upstream may be kept
-        if type(part) is Text:
+        if isinstance(part, Text):
             text = WrittenText("output_text", (), (), part.text)
             message = (mint("msg_"), "message", "completed", "assistant", (text,))
             output.append(WrittenMessage(*message))
-        elif type(part) is Call:
+        elif isinstance(part, Call):
             call = (mint("fc_"), "function_call", part.call_id, part.name, part.input, "completed")
             output.append(WrittenCall(*call))
         else:
