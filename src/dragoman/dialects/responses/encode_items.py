@@ -348,13 +348,6 @@ IDLE = DeltaTemplate(-1, None)
 CALLING = "calling"
 """The stage of a call that the gateway runs: its input is complete, and the event carries it."""
 
-_INPUT_EVENTS = {
-    "function_call": "response.function_call_arguments",
-    "custom_tool_call": "response.custom_tool_call_input",
-    "mcp_call": "response.mcp_call_arguments",
-    "code_interpreter_call": "response.code_interpreter_call_code",
-}
-
 
 @final
 class _CallStream:
@@ -365,17 +358,16 @@ class _CallStream:
         self._state = state
         self._id = state.items.item_id(spec.type, header.item_id)
         self._index, self.opening = state.add_item(state.items.call(header, spec, self._id))
-        self._family = _INPUT_EVENTS.get(spec.type)
         self.place: JsonObject = {"item_id": self._id, "output_index": self._index}
-        kind = InputDelta if self._family is not None and is_streamed(header, spec) else None
-        self.template = DeltaTemplate(part, kind, f"{self._family}.delta", self.place)
+        kind = InputDelta if spec.events and is_streamed(header, spec) else None
+        self.template = DeltaTemplate(part, kind, f"{spec.events}.delta", self.place)
         self.is_hosted = header.executor == "gateway" and spec.kind == "mcp"
         self._has_input = False
 
     def write_input(self, fields: Fields) -> bytes:
         """Write the complete input of a call that stays open; `fields` holds the whole input."""
         self._has_input = True
-        return self._state.events.event(f"{self._family}.done", {**self.place, **fields})
+        return self._state.events.event(f"{self._spec.events}.done", {**self.place, **fields})
 
     def end(self, value: Call) -> bytes:
         item = self._state.items.call(value, self._spec, self._id)
@@ -384,9 +376,9 @@ class _CallStream:
             self._state.output[self._index] = item
             return b""
         out = b""
-        if self._family is not None and not self._has_input:
+        if self._spec.events and not self._has_input:
             fields: JsonObject = {**self.place, self._spec.field: item[self._spec.field]}
-            out = self._state.events.event(f"{self._family}.done", fields)
+            out = self._state.events.event(f"{self._spec.events}.done", fields)
         if self.is_hosted:
             out += self._state.events.event(f"response.{self.type}.{value.status}", self.place)
         return out + self._state.end_item(self._index, item)

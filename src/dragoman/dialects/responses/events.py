@@ -24,12 +24,13 @@ from dragoman.dialects.responses.items import check_input, check_item
 from dragoman.dialects.responses.open_items import OpenItem
 from dragoman.dialects.responses.output import CLIENT_INPUT, OutputReader
 from dragoman.dialects.responses.wire import (
-    INPUT_FAMILIES,
+    CALL_ITEMS,
     PROGRESS_EVENTS,
+    REASONING_DELTAS,
+    REFUSAL_DELTA,
     REPEATED_EVENTS,
     TERMINAL_EVENTS,
-    ReasoningTextDelta,
-    SummaryTextDelta,
+    TEXT_DELTA,
 )
 from dragoman.errors import MalformedJson
 from dragoman.model.events import MediaDelta, OutputDelta, Progress, ReasoningChannel
@@ -201,8 +202,9 @@ def _summary_delta(channel: ReasoningChannel, output: OutputReader, fields: Fiel
     if reasoning.has_ended:
         return _note_late(output, item)
     reasoning.add(text, channel, _place(channel, fields))
-    wire = SummaryTextDelta if channel == "summary" else ReasoningTextDelta
-    output.items.stream(item, read_text(fields.get("item_id")), reasoning, wire)
+    output.items.stream(
+        item, read_text(fields.get("item_id")), reasoning, REASONING_DELTAS[channel]
+    )
     return True
 
 
@@ -343,21 +345,22 @@ def is_content(name: str) -> bool:
     return name in HANDLERS or name in TERMINAL_EVENTS
 
 
+_STREAMED = [spec for spec in CALL_ITEMS.values() if spec.events]
 HANDLERS: Mapping[str, Handler] = {
     "response.output_item.added": _item_added,
     "response.output_item.done": _item_done,
     "response.content_part.added": _part_added,
     "response.content_part.done": _part_done,
-    "response.output_text.delta": partial(_text_delta, Text()),
+    TEXT_DELTA: partial(_text_delta, Text()),
     "response.output_text.done": partial(_text_done, Text(), "text"),
     "response.output_text.annotation.added": _annotation,
-    "response.refusal.delta": partial(_text_delta, Refusal()),
+    REFUSAL_DELTA: partial(_text_delta, Refusal()),
     "response.refusal.done": partial(_text_done, Refusal(), "refusal"),
     "response.reasoning_summary_part.added": partial(_summary_added, "summary"),
     "response.reasoning_summary_part.done": partial(_summary_done, "summary"),
-    "response.reasoning_summary_text.delta": partial(_summary_delta, "summary"),
+    REASONING_DELTAS["summary"]: partial(_summary_delta, "summary"),
     "response.reasoning_summary_text.done": partial(_summary_done, "summary"),
-    "response.reasoning_text.delta": partial(_summary_delta, "content"),
+    REASONING_DELTAS["content"]: partial(_summary_delta, "content"),
     "response.reasoning_text.done": partial(_summary_done, "content"),
     "response.audio.delta": _sound,
     "response.audio.done": partial(_sound_done, "data"),
@@ -365,14 +368,8 @@ HANDLERS: Mapping[str, Handler] = {
     "response.audio.transcript.done": partial(_sound_done, "transcript"),
     "response.image_generation_call.partial_image": _partial_image,
     "response.shell_call_output_content.delta": _shell_output,
-    **{
-        f"{family}.delta": partial(_input_delta, kind)
-        for family, (kind, _) in INPUT_FAMILIES.items()
-    },
-    **{
-        f"{family}.done": partial(_input_done, kind, key)
-        for family, (kind, key) in INPUT_FAMILIES.items()
-    },
+    **{each.delta: partial(_input_delta, each.type) for each in _STREAMED if each.delta},
+    **{f"{each.events}.done": partial(_input_done, each.type, each.field) for each in _STREAMED},
     **{name: partial(_progress, kind, stage) for name, (kind, stage) in PROGRESS_EVENTS.items()},
     **dict.fromkeys(REPEATED_EVENTS, _repeated),
 }

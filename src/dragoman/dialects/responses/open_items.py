@@ -23,14 +23,13 @@ from dragoman.core.open_parts import (
 )
 from dragoman.core.open_wholes import OpenWhole
 from dragoman.dialects.responses.items import find_call_id, find_name
-from dragoman.dialects.responses.wire import Delta
 from dragoman.model.parts import Call, Extra
 
 
 class ItemCall:
     """A call of an item.
 
-    wire: the type of the input's deltas, if the input streams. closed: an event said that the input is complete.
+    wire: the type of the input's delta events, if the input streams. closed: an event said that the input is complete.
     had_done: the `.done` event of the input came. had_whole: and it had the input. finished: the call as its item's end
     has it, if the item ended before the input. lacks_input: nothing on the wire has said yet what the input is, not even
     that it is empty. rest: the `input_key` of what deltas may still bring when the call has ended with its item; late:
@@ -53,7 +52,7 @@ class ItemCall:
         "wire",
     )
 
-    def __init__(self, call: OpenCall, wire: type[Delta] | None, position: int) -> None:
+    def __init__(self, call: OpenCall, wire: str | None, position: int) -> None:
         self.open = call
         self.wire = wire
         self.position = position
@@ -126,9 +125,7 @@ class OpenItems:
 
     def __init__(self, problems: Problems) -> None:
         self.items: list[OpenItem] = []
-        self.streaming: dict[
-            str | None, tuple[type[Delta], OpenText | OpenReasoning | OpenCall, int]
-        ] = {}
+        self.streaming: dict[str | None, tuple[str, OpenText | OpenReasoning | OpenCall, int]] = {}
         self.is_body = False
         self._by_id: dict[str, OpenItem] = {}
         self._by_index: dict[int, OpenItem] = {}
@@ -141,7 +138,7 @@ class OpenItems:
         item: OpenItem,
         item_id: str | None,
         part: OpenText | OpenReasoning | OpenCall,
-        wire: type[Delta],
+        wire: str,
         index: int = 0,
     ) -> None:
         """Route the next delta with this id to this part, unless items share the id."""

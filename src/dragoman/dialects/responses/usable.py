@@ -10,13 +10,13 @@ from collections.abc import Sequence
 
 from dragoman._json import FAST_FAILURES
 from dragoman.dialects.codec import EncodeContext, FrameVerdict
+from dragoman.dialects.responses.events import HANDLERS
 from dragoman.dialects.responses.wire import (
     KEEPALIVE_EVENTS,
-    MAPPED_EVENTS,
+    OPENING_EVENTS,
     PREFIXES,
-    PROGRESS_EVENTS,
-    REPEATED_EVENTS,
     STRICT_PREFIXES,
+    TERMINAL_EVENTS,
     UsableEvent,
     UsableItem,
     decode_named_item,
@@ -36,7 +36,7 @@ from dragoman.model.events import (
 )
 from dragoman.sse import Frame, encode_comment
 
-_KNOWN_EVENTS = frozenset({*MAPPED_EVENTS, *PROGRESS_EVENTS, *REPEATED_EVENTS})
+_KNOWN_EVENTS = HANDLERS.keys() | OPENING_EVENTS | TERMINAL_EVENTS
 _WITH_INPUT = frozenset({"function_call", "custom_tool_call"})
 _WITH_STATUS = frozenset({"message", *_WITH_INPUT})
 _WITH_DELTAS = frozenset({"message", "reasoning", *_WITH_INPUT})
