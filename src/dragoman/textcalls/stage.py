@@ -361,10 +361,6 @@ class TextCallStage(Struct, eq=False):
         """Whether some text holds a block that its format has confirmed."""
         return any(text.finder.is_confirmed for text in self._texts.values())
 
-    def may_touch(self, text: str) -> bool:
-        """Return whether anything may be found in a whole text."""
-        return self.begins_in(text) is not None
-
     def text_sink(self, part: int) -> Callable[[str], None] | None:
         """Return where to put a piece of this text instead of feeding it, if nothing `begins_in` it; None: feed it.
 
