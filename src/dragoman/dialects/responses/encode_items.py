@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from itertools import chain, count
 from typing import Never, assert_never, final
 
+from msgspec import Struct
+
 from dragoman._json import Raw, dumps, dumps_each, dumps_text
 from dragoman.core.fields import Fields, own_fields
 from dragoman.core.losses import LossBook
@@ -115,19 +117,18 @@ class NumberedEventWriter:
         return template.line * len(texts) % tuple(holes)
 
 
-class StreamState:
+class StreamState(Struct, eq=False):
     """The state that the streams of all items share.
 
     `output` has an entry for every item from its first event on, so indices are dense and equal the final order. `held` are
     the events that close incomplete parts: written if the answer continues, dropped before a failure.
     """
 
-    def __init__(self, events: NumberedEventWriter, items: ItemWriter, book: LossBook) -> None:
-        self.events = events
-        self.items = items
-        self.book = book
-        self.output: list[object] = []
-        self.held: list[tuple[str, JsonObject]] = []
+    events: NumberedEventWriter
+    items: ItemWriter
+    book: LossBook
+    output: list[object] = []
+    held: list[tuple[str, JsonObject]] = []
 
     def add_item(self, item: object) -> tuple[int, bytes]:
         """Announce an item and return its index and its event."""

@@ -59,17 +59,14 @@ def _trimmed(text: str, trim: Trim) -> str:
     return trim_newlines(text) if trim == "pair" else trim_each_newline(text)
 
 
-class TaggedArguments:
+class TaggedArguments(Struct, eq=False):
     """The arguments of one call of `name`."""
 
-    __slots__ = ("_block", "_count", "_name", "_untyped", "_values")
-
-    def __init__(self, block: Block, name: str, untyped: Untyped = "string") -> None:
-        self._block = block
-        self._name = name
-        self._untyped: Untyped = untyped
-        self._values: dict[str, str] = {}
-        self._count = 0
+    _block: Block
+    _name: str
+    _untyped: Untyped = "string"
+    _values: dict[str, str] = {}
+    _count: int = 0
 
     def __contains__(self, key: str) -> bool:
         return key in self._values
@@ -145,20 +142,17 @@ class TaggedArguments:
         return stop
 
 
-class _Trimmer:
+class _Trimmer(Struct, eq=False):
     """Passes a string on as it streams, without the line breaks of the markup.
 
     With `pair`, a string that begins with a line break is held: only its end shows whose break that is.
     """
 
-    __slots__ = ("_held", "_is_first", "_pieces", "_take", "_trim")
-
-    def __init__(self, take: Callable[[str], None], trim: Trim) -> None:
-        self._take = take
-        self._trim: Trim = trim
-        self._is_first = True
-        self._held = ""
-        self._pieces: list[str] | None = None  # the whole string, while it is held
+    _take: Callable[[str], None]
+    _trim: Trim
+    _is_first: bool = True
+    _held: str = ""
+    _pieces: list[str] | None = None  # the whole string, while it is held
 
     def take(self, piece: str) -> None:
         if self._pieces is not None:
