@@ -181,27 +181,24 @@ def media_fields(media: Media) -> dict[str, object] | None:
 
 
 def _image_fields(media: Media) -> dict[str, object]:
-    out: dict[str, object] = {"type": "input_image"}
-    url = image_url(media)
-    if url is not None:
-        out["image_url"] = url
-    if media.file_id is not None:
-        out["file_id"] = media.file_id
-    out["detail"] = media.detail or "auto"
-    return out
+    values = {"image_url": image_url(media), "file_id": media.file_id}
+    return {"type": "input_image", **_given(values), "detail": media.detail or "auto"}
 
 
 def _file_fields(media: Media) -> dict[str, object]:
-    out: dict[str, object] = {"type": "input_file"}
-    values: Mapping[str, str | None] = {
+    values = {
         "filename": media.filename,
         "file_data": file_data(media),
         "file_url": media.url,
         "file_id": media.file_id,
         "detail": media.detail,
     }
-    out.update({key: value for key, value in values.items() if value is not None})
+    out: dict[str, object] = {"type": "input_file", **_given(values)}
     if "file_data" in out and "filename" not in out:
         # OpenAI refuses inline data without a name.
         out["filename"] = "file"
     return out
+
+
+def _given(values: Mapping[str, str | None]) -> dict[str, str]:
+    return {key: value for key, value in values.items() if value is not None}

@@ -54,6 +54,9 @@ from dragoman.model.parts import (
     Text,
 )
 
+_Named = tuple[str, JsonObject]
+"""An event: its name and its fields."""
+
 
 class DeltaTemplate:
     """A delta event with two gaps, for the text and the number. Nearly all events are written this way.
@@ -128,7 +131,7 @@ class StreamState(Struct, eq=False):
     items: ItemWriter
     book: LossBook
     output: list[object] = []
-    held: list[tuple[str, JsonObject]] = []
+    held: list[_Named] = []
 
     def add_item(self, item: object) -> tuple[int, bytes]:
         """Announce an item and return its index and its event."""
@@ -150,7 +153,11 @@ class StreamState(Struct, eq=False):
     def release(self) -> bytes:
         """Write the held events."""
         held, self.held = self.held, []
-        return b"".join([self.events.event(name, fields) for name, fields in held])
+        return self.write(held)
+
+    def write(self, written: Sequence[_Named]) -> bytes:
+        """Write events, each by its name and its fields."""
+        return b"".join([self.events.event(name, fields) for name, fields in written])
 
 
 @final
@@ -170,7 +177,7 @@ class MessageStream:
         self._annotations = 0
         self._is_refusal = False
         self._status: PartStatus = "completed"
-        self._held: list[tuple[str, JsonObject]] = []
+        self._held: list[_Named] = []
 
     def start(self, part: int, header: MessagePart) -> bytes:
         """Start another content part of this message."""
@@ -179,11 +186,9 @@ class MessageStream:
         self._is_refusal = isinstance(header, Refusal)
         opening, self._opening = self._opening, b""
         late, self._held = self._held, []
-        events = self._state.events
-        out = [opening, *(events.event(name, fields) for name, fields in late)]
         place = self._place()
         empty = self._state.items.empty_content(header)
-        out.append(events.event("response.content_part.added", {**place, "part": empty}))
+        late.append(("response.content_part.added", {**place, "part": empty}))
         match header:
             case Text():
                 name = "response.output_text.delta"
@@ -194,7 +199,7 @@ class MessageStream:
                 self.template = DeltaTemplate(part, None)
             case _:
                 assert_never(header)
-        return b"".join(out)
+        return opening + self._state.write(late)
 
     def delta(self, event: TextDelta) -> bytes:
         if event.logprobs is None or self._is_refusal:
@@ -215,7 +220,7 @@ class MessageStream:
         """End the content part; more parts of the message may follow."""
         place = self._place()
         content = self._state.items.content(value)
-        written: list[tuple[str, JsonObject]] = []
+        written: list[_Named] = []
         match value:
             case Text():
                 logprobs = Raw(b"[]") if value.logprobs is None else value.logprobs
@@ -235,7 +240,7 @@ class MessageStream:
         if self._status != "completed":
             self._held += written
             return b""
-        return b"".join([self._state.events.event(name, fields) for name, fields in written])
+        return self._state.write(written)
 
     def close(self) -> bytes:
         """End the message. The end is held if the last text is incomplete."""
@@ -257,7 +262,6 @@ def _item_extra(part: MessagePart) -> Extra | None:
 
 
 _Key = tuple[ReasoningChannel, int]
-_Named = tuple[str, JsonObject]
 
 _NAMES = {
     # channel: its index field, and the names of its events
@@ -287,7 +291,7 @@ class ReasoningStream:
         template = self._templates.get(key)
         out = b""
         if template is None:
-            out = self._write(self._close_entry()) + self._write([self._open_entry(key)])
+            out = self._state.write([*self._close_entry(), self._open_entry(key)])
             template = self._templates[key]
         if not event.text:
             return out
@@ -303,7 +307,7 @@ class ReasoningStream:
         if is_held:
             self._state.held += written
             return self._state.end_item(self._index, item, is_held=True)
-        return self._write(written) + self._state.end_item(self._index, item)
+        return self._state.write(written) + self._state.end_item(self._index, item)
 
     def _open_empty(self, channel: ReasoningChannel, count: int) -> list[_Named]:
         """Write the entries without text, which had no deltas."""
@@ -338,9 +342,6 @@ class ReasoningStream:
 
     def _place(self, index_name: str, index: int) -> JsonObject:
         return {"item_id": self._id, "output_index": self._index, index_name: index}
-
-    def _write(self, written: list[_Named]) -> bytes:
-        return b"".join([self._state.events.event(name, fields) for name, fields in written])
 
 
 IDLE = DeltaTemplate(-1, None)

@@ -42,7 +42,12 @@ from dragoman.core.seals import seal_to_encrypted, split_family
 from dragoman.core.surrogates import replace_lone
 from dragoman.dialects.codec import Target
 from dragoman.dialects.responses.content import breakpoint_fields, media_fields, read_content
-from dragoman.dialects.responses.item_writer import ItemWriter, JsonObject, call_status
+from dragoman.dialects.responses.item_writer import (
+    ItemWriter,
+    JsonObject,
+    as_message_part,
+    call_status,
+)
 from dragoman.dialects.responses.items import (
     call_fields,
     call_spec,
@@ -57,7 +62,6 @@ from dragoman.dialects.responses.tools import read_tools
 from dragoman.dialects.responses.wire import (
     CALL_ITEMS,
     MESSAGE_FIELDS,
-    OPAQUE_PART,
     PART_STATUS,
     PREFIXES,
     RESULT_OF_KIND,
@@ -165,7 +169,7 @@ class InputItemWriter:
                 run += [] if text is None else [self._text(turn, text)]
                 continue
             self._inspect_part(part, turn, where)
-            if isinstance(part, (Text, Refusal, Media)) or _is_content(part):
+            if isinstance(part, Media) or as_message_part(part) is not None:
                 content = self._content(turn, part, where)
                 if content is not None:
                     run.append(content)
@@ -364,14 +368,6 @@ class InputItemWriter:
         if turn.status is not None and len(turn.parts) == 1:
             fields["status"] = turn.status
         return fields
-
-
-def _is_content(part: Part) -> bool:
-    return (
-        isinstance(part, Opaque)
-        and part.dialect == "responses"
-        and part.type.startswith(OPAQUE_PART)
-    )
 
 
 def _input_text(text: str) -> JsonObject:
