@@ -32,6 +32,7 @@ from dragoman.errors import MalformedJson
 from dragoman.model.events import (
     AnnotationAdded,
     Completed,
+    Delta,
     Event,
     Failed,
     Finished,
@@ -72,16 +73,7 @@ _PATTERNS = (USE_TOOL,)  # one tuple for all answers, so that its openers are pr
 _NEW_TEXT = Text(status="in_progress")
 _MAX_NAMED = 32  # calls a log line names; all are counted
 
-_AboutPart = (
-    TextDelta
-    | InputDelta
-    | ReasoningDelta
-    | OutputDelta
-    | MediaDelta
-    | AnnotationAdded
-    | SealAdded
-    | PartEnded
-)
+_AboutPart = Delta | PartEnded
 
 
 class ObsidianReport(Struct, frozen=True, kw_only=True):

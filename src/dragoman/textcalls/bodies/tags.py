@@ -250,18 +250,15 @@ class TaggedBody(Struct, frozen=True, kw_only=True):
         )
 
     def parse(self, block: Block) -> Wait[None]:
-        def read_call(_: str, start: int) -> Wait[None]:
-            yield from self._call(block, start)
-
         yield from block.read_calls(
             words(*self.call.opens),
-            read_call,
+            self._call,
             between=words(*self.between),
             is_opened=not self.wraps,
             many=self.many,
         )
 
-    def _call(self, block: Block, start: int) -> Wait[None]:
+    def _call(self, block: Block, _opener: str, start: int) -> Wait[None]:
         head = yield from self._head(block, self.call)
         if not head.name or any(character in SPACE for character in head.name):
             block.malformed("expected a name")
@@ -364,15 +361,12 @@ class PairBody(Struct, frozen=True, kw_only=True):
     untyped: Untyped = "string"
 
     def parse(self, block: Block) -> Wait[None]:
-        def read_call(_: str, start: int) -> Wait[None]:
-            yield from self._call(block, start)
-
         opens = words(*self.opens)
         yield from block.read_calls(
-            opens, read_call, is_opened=not self.opens, many=bool(self.opens)
+            opens, self._call, is_opened=not self.opens, many=bool(self.opens)
         )
 
-    def _call(self, block: Block, start: int) -> Wait[None]:
+    def _call(self, block: Block, _opener: str, start: int) -> Wait[None]:
         key_open = self.key[0]
         stops = words("\n", "\r\n", key_open, *self.separators, *self.closes)
         yield from block.skip(" \t\n")
@@ -446,12 +440,9 @@ class NestedTagsBody(Struct, frozen=True, kw_only=True):
     namespace: str
 
     def parse(self, block: Block) -> Wait[None]:
-        def read_call(_: str, start: int) -> Wait[None]:
-            yield from self._call(block, start)
+        yield from block.read_calls(words(f'{self.namespace}<invoke name="'), self._call)
 
-        yield from block.read_calls(words(f'{self.namespace}<invoke name="'), read_call)
-
-    def _call(self, block: Block, start: int) -> Wait[None]:
+    def _call(self, block: Block, _opener: str, start: int) -> Wait[None]:
         name, _ = yield from block.read(words('">'), block.limits.max_name, forbid="<\n")
         yield from block.confirm()
         block.begin(name, at=start)
