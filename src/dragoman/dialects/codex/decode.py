@@ -13,6 +13,7 @@ message has: exact arguments, encrypted reasoning, and the actions of Codex's ow
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -157,8 +158,8 @@ class CodexReader:
             "item/completed": self._item_completed,
             "item/agentMessage/delta": self._message_delta,
             "item/reasoning/summaryPartAdded": self._nothing,
-            "item/reasoning/summaryTextDelta": self._summary_delta,
-            "item/reasoning/textDelta": self._content_delta,
+            "item/reasoning/summaryTextDelta": partial(self._add_thought, "summary"),
+            "item/reasoning/textDelta": partial(self._add_thought, "content"),
             "item/tool/call": self._tool_call,
             "rawResponseItem/completed": self._raw_item,
             "rawResponse/completed": self._response_completed,
@@ -312,13 +313,7 @@ class CodexReader:
             self._begin()
             self._items.add_text((read_fragment(params.get("itemId")) or ""), text)
 
-    def _summary_delta(self, params: Fields, _: Fields) -> None:
-        self._add_thought(params, "summary")
-
-    def _content_delta(self, params: Fields, _: Fields) -> None:
-        self._add_thought(params, "content")
-
-    def _add_thought(self, params: Fields, channel: ReasoningChannel) -> None:
+    def _add_thought(self, channel: ReasoningChannel, params: Fields, _: Fields) -> None:
         text = read_fragment(params.get("delta")) or ""
         if text:
             self._begin()

@@ -27,7 +27,6 @@ from dragoman.dialects.codec import EncodeContext
 from dragoman.dialects.responses.encode_items import ItemStream, NumberedEventWriter, StreamState
 from dragoman.dialects.responses.envelope import (
     Envelope,
-    TerminalEvent,
     bare_response,
     ending_of,
     required_action,
@@ -283,18 +282,15 @@ class ResponsesEncoder:
         action = self._required_action()
         if action is not None:
             return self._pause(envelope, action)
-        return self._terminal(ending, envelope)
+        response = envelope.write(
+            ending.status, self._stream.output, self._usage, incomplete_details=ending.details
+        )
+        return self._end(ending.event, ending.status, response)
 
     def _opened(self) -> Envelope:
         if self._envelope is None:
             raise AssertionError("expected Started before the end")
         return self._envelope
-
-    def _terminal(self, ending: TerminalEvent, envelope: Envelope) -> bytes:
-        response = envelope.write(
-            ending.status, self._stream.output, self._usage, incomplete_details=ending.details
-        )
-        return self._end(ending.event, ending.status, response)
 
     def _required_action(self) -> JsonObject | None:
         waits = self._finished is not None and self._finished.reason == "tool_calls"

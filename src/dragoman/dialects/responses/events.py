@@ -112,7 +112,8 @@ def _index(item: OpenItem, fields: Fields) -> int:
     return max(item.texts, default=0) if index is None else index
 
 
-def _part_added(output: OutputReader, fields: Fields) -> bool:
+def _part(output: OutputReader, fields: Fields, *, is_end: bool) -> bool:
+    """Open or close a content part of a message, or an entry of a reasoning."""
     part = fields.get("part")
     if part is None:
         return False
@@ -123,33 +124,24 @@ def _part_added(output: OutputReader, fields: Fields) -> bool:
     if item.done:
         return _note_late(output, item)
     if item.type == "reasoning":
-        return _summary_added("content", output, fields)
-    index = read_int(fields.get("content_index"))
-    output.open_part(item, len(item.texts) if index is None else index, part)
-    return True
-
-
-def _part_done(output: OutputReader, fields: Fields) -> bool:
-    part = fields.get("part")
-    if part is None:
-        return False
-    expect_object(part, "part")
-    item = _find(output, fields, _PART_OWNERS) or _find_or_imply(
-        output, fields, _MESSAGE, "message"
-    )
-    if item.done:
-        return _note_late(output, item)
-    if item.type == "reasoning":
-        return _summary_done("content", output, fields)
-    if item.type == "message":
+        return _entry("content", output, fields, is_end=is_end)
+    if not is_end:
+        index = read_int(fields.get("content_index"))
+        output.open_part(item, len(item.texts) if index is None else index, part)
+    elif item.type == "message":
         output.close_part(item, _index(item, fields), part)
     return True
 
 
-def _text_delta(header: Text | Refusal, output: OutputReader, fields: Fields) -> bool:
+def _delta(fields: Fields) -> str:
     text = expect_text(fields.get("delta"), "delta")
     if text is None:
         raise MalformedJson("expected a delta, got none")
+    return text
+
+
+def _text_delta(header: Text | Refusal, output: OutputReader, fields: Fields) -> bool:
+    text = _delta(fields)
     item = _find_or_imply(output, fields, _MESSAGE, "message")
     index = _index(item, fields)
     if item.done:
@@ -193,10 +185,8 @@ def _place(channel: ReasoningChannel, fields: Fields) -> int:
     return max(read_int(fields.get(f"{channel}_index")) or 0, 0)
 
 
-def _summary_delta(channel: ReasoningChannel, output: OutputReader, fields: Fields) -> bool:
-    text = expect_text(fields.get("delta"), "delta")
-    if text is None:
-        raise MalformedJson("expected a delta, got none")
+def _reasoning_delta(channel: ReasoningChannel, output: OutputReader, fields: Fields) -> bool:
+    text = _delta(fields)
     item = _find_or_imply(output, fields, _REASONING, "reasoning")
     reasoning = output.reasoning(item)
     if reasoning.has_ended:
@@ -208,27 +198,20 @@ def _summary_delta(channel: ReasoningChannel, output: OutputReader, fields: Fiel
     return True
 
 
-def _summary_added(channel: ReasoningChannel, output: OutputReader, fields: Fields) -> bool:
+def _entry(
+    channel: ReasoningChannel, output: OutputReader, fields: Fields, *, is_end: bool
+) -> bool:
+    """Open or close an entry. `…_text.done` has the text itself, `…_part.done` has it in its part."""
     item = _find_or_imply(output, fields, _REASONING, "reasoning")
     reasoning = output.reasoning(item)
     if reasoning.has_ended:
         return _note_late(output, item)
-    reasoning.open_entry(channel, _place(channel, fields))
-    return True
-
-
-def _summary_done(channel: ReasoningChannel, output: OutputReader, fields: Fields) -> bool:
-    """Close an entry. `…_text.done` has the text itself, `…_part.done` has it in its part."""
-    item = _find_or_imply(output, fields, _REASONING, "reasoning")
-    reasoning = output.reasoning(item)
-    if reasoning.has_ended:
-        return _note_late(output, item)
-    text = (
-        read_text(fields.get("text"))
-        or read_text(read_object(fields.get("part")).get("text"))
-        or ""
-    )
-    reasoning.complete(text, channel, _place(channel, fields))
+    if is_end:
+        part = read_object(fields.get("part"))
+        text = read_text(fields.get("text")) or read_text(part.get("text")) or ""
+        reasoning.complete(text, channel, _place(channel, fields))
+    else:
+        reasoning.open_entry(channel, _place(channel, fields))
     return True
 
 
@@ -240,9 +223,7 @@ def _owners(kind: str) -> frozenset[str]:
 
 
 def _input_delta(kind: str, output: OutputReader, fields: Fields) -> bool:
-    text = expect_text(fields.get("delta"), "delta")
-    if text is None:
-        raise MalformedJson("expected a delta, got none")
+    text = _delta(fields)
     item = _find_or_imply(output, fields, _owners(kind), kind)
     call = output.calls.current(item, kind, fields)
     if call.open.has_ended:
@@ -349,19 +330,19 @@ _STREAMED = [spec for spec in CALL_ITEMS.values() if spec.events]
 HANDLERS: Mapping[str, Handler] = {
     "response.output_item.added": _item_added,
     "response.output_item.done": _item_done,
-    "response.content_part.added": _part_added,
-    "response.content_part.done": _part_done,
+    "response.content_part.added": partial(_part, is_end=False),
+    "response.content_part.done": partial(_part, is_end=True),
     TEXT_DELTA: partial(_text_delta, Text()),
     "response.output_text.done": partial(_text_done, Text(), "text"),
     "response.output_text.annotation.added": _annotation,
     REFUSAL_DELTA: partial(_text_delta, Refusal()),
     "response.refusal.done": partial(_text_done, Refusal(), "refusal"),
-    "response.reasoning_summary_part.added": partial(_summary_added, "summary"),
-    "response.reasoning_summary_part.done": partial(_summary_done, "summary"),
-    REASONING_DELTAS["summary"]: partial(_summary_delta, "summary"),
-    "response.reasoning_summary_text.done": partial(_summary_done, "summary"),
-    REASONING_DELTAS["content"]: partial(_summary_delta, "content"),
-    "response.reasoning_text.done": partial(_summary_done, "content"),
+    "response.reasoning_summary_part.added": partial(_entry, "summary", is_end=False),
+    "response.reasoning_summary_part.done": partial(_entry, "summary", is_end=True),
+    REASONING_DELTAS["summary"]: partial(_reasoning_delta, "summary"),
+    "response.reasoning_summary_text.done": partial(_entry, "summary", is_end=True),
+    REASONING_DELTAS["content"]: partial(_reasoning_delta, "content"),
+    "response.reasoning_text.done": partial(_entry, "content", is_end=True),
     "response.audio.delta": _sound,
     "response.audio.done": partial(_sound_done, "data"),
     "response.audio.transcript.delta": _transcript,

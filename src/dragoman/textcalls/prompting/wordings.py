@@ -15,18 +15,18 @@ from msgspec import Struct
 from dragoman._json import dumps, dumps_text
 from dragoman.core.aliases import NameLimits
 from dragoman.core.pairing import mark_error
+from dragoman.model.request import Tool
 from dragoman.textcalls.offers import Offers
 from dragoman.textcalls.prompting.writers import (
     PromptCall,
     PromptResult,
-    Signature,
     WriteCalls,
     WriteContext,
     kimi_id,
     mistral_id,
 )
 
-ShowTools = Callable[[Sequence[Signature]], str]
+ShowTools = Callable[[Sequence[Tool]], str]
 
 _EXAMPLE = PromptCall(
     "example_function", '{"example_parameter": "a text", "another_parameter": 2}', "example00"
@@ -50,11 +50,11 @@ class Wording(Struct, frozen=True):
     show: ShowTools
 
 
-def _flat(signature: Signature) -> dict[str, object]:
+def _flat(tool: Tool) -> dict[str, object]:
     return {
-        "name": signature.name,
-        "description": signature.description,
-        "parameters": signature.schema,
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": tool.schema,
     }
 
 
@@ -62,46 +62,44 @@ def _line(value: object) -> str:
     return dumps(value).decode("utf-8")
 
 
-def flat_lines(signatures: Sequence[Signature]) -> str:
+def flat_lines(tools: Sequence[Tool]) -> str:
     """One JSON object for each tool."""
-    return "\n".join(_line(_flat(signature)) for signature in signatures)
+    return "\n".join(_line(_flat(tool)) for tool in tools)
 
 
-def nested_lines(signatures: Sequence[Signature]) -> str:
+def nested_lines(tools: Sequence[Tool]) -> str:
     """One JSON object for each tool, in the form of Chat Completions, as most templates show them."""
-    return "\n".join(
-        _line({"type": "function", "function": _flat(signature)}) for signature in signatures
-    )
+    return "\n".join(_line({"type": "function", "function": _flat(tool)}) for tool in tools)
 
 
-def nested_list(signatures: Sequence[Signature]) -> str:
+def nested_list(tools: Sequence[Tool]) -> str:
     """One JSON array, in the form of Chat Completions."""
-    return _line([{"type": "function", "function": _flat(signature)} for signature in signatures])
+    return _line([{"type": "function", "function": _flat(tool)} for tool in tools])
 
 
-def deepseek_list(signatures: Sequence[Signature]) -> str:
+def deepseek_list(tools: Sequence[Tool]) -> str:
     return "\n\n".join(
         f"### {each.name}\nDescription: {each.description}\n\nParameters: {_line(each.schema)}"
-        for each in signatures
+        for each in tools
     )
 
 
-def llama_list(signatures: Sequence[Signature]) -> str:
+def llama_list(tools: Sequence[Tool]) -> str:
     return "\n\n".join(
         f"Use the function '{each.name}' to '{each.description}'\n{_line(_flat(each))}"
-        for each in signatures
+        for each in tools
     )
 
 
-def react_list(signatures: Sequence[Signature]) -> str:
+def react_list(tools: Sequence[Tool]) -> str:
     return "\n".join(
         f"{each.name}: {each.description} Input: a JSON object of this schema: {_line(each.schema)}"
-        for each in signatures
+        for each in tools
     )
 
 
-def function_elements(signatures: Sequence[Signature]) -> str:
-    return "\n".join(f"<function>{_line(_flat(each))}</function>" for each in signatures)
+def function_elements(tools: Sequence[Tool]) -> str:
+    return "\n".join(f"<function>{_line(_flat(each))}</function>" for each in tools)
 
 
 def plain_wording(write_calls: WriteCalls) -> Wording:
@@ -399,6 +397,6 @@ class ToolPrompt(Struct, frozen=True):
     names: NameLimits = NameLimits()
     stops: tuple[str, ...] = ()
 
-    def describe_tools(self, signatures: Sequence[Signature]) -> str:
+    def describe_tools(self, tools: Sequence[Tool]) -> str:
         words = self.wording or plain_wording(self.write_calls)
-        return f"{words.before}{words.show(signatures)}{words.after}\n\n{self.results.follow}"
+        return f"{words.before}{words.show(tools)}{words.after}\n\n{self.results.follow}"
