@@ -23,7 +23,7 @@ from dragoman.dialects.interpret import (
     stream_body,
 )
 from dragoman.dialects.relay import StreamRelay, relay_body
-from dragoman.dialects.responses import early_response_id
+from dragoman.dialects.responses.terminal import early_response_id
 from dragoman.dialects.staging import Scanning
 from dragoman.dialects.translate import TranslatedBody, make_decoder, make_encoder, read_body
 from dragoman.errors import FrameTooLarge, GatewayError
