@@ -208,9 +208,11 @@ class CodexReader:
             params = decode_text_delta(line).params
         except FAST_FAILURES:
             return False
-        if params.thread_id != self._thread or params.turn_id != self._turn or not params.delta:
+        is_ours = params.thread_id == self._thread and params.turn_id == self._turn
+        if not is_ours or not self._has_started or not params.delta:
             return False
-        return self._items.append(params.item_id, params.delta)
+        self._items.add_text(params.item_id, params.delta)
+        return True
 
     def end(self) -> tuple[Event, ...]:
         if self.over:

@@ -85,14 +85,6 @@ class Items:
             reasoning = self._begin_reasoning(item_id, None)
         reasoning.add(text, channel, index)
 
-    def append(self, item_id: str, text: str) -> bool:
-        """Add text to a started message, the common case of `add_text`; False if no such message is open."""
-        message = self._open.get(item_id)
-        if not isinstance(message, OpenText):
-            return False
-        message.add(text)
-        return True
-
     def complete(self, fields: Fields, *, is_message: bool) -> None:
         """Read the finished item. Text that the deltas lacked is emitted; where item and deltas differ, the item wins."""
         item_id = read_fragment(fields.get("id")) or ""

@@ -112,14 +112,11 @@ def output_text_fields(
     }
 
 
-def read_media_url(value: Raw | None) -> str | None:
-    """Return an image's URL: a string in this dialect, but some clients send Chat's object."""
-    return read_text(value) or read_text(read_object(value).get("url"))
-
-
 def read_image(fields: Fields, known: Collection[str] = _IMAGE_FIELDS) -> Media:
     """Read an image of a message, or a screenshot."""
-    url = read_media_url(fields.get("image_url"))
+    value = fields.get("image_url")
+    # A string in this dialect, but some clients send Chat's object.
+    url = read_text(value) or read_text(read_object(value).get("url"))
     inline = split_data_url(url)
     return Media(
         kind="image",

@@ -28,7 +28,6 @@ from dragoman.dialects.responses.wire import (
     PROGRESS_EVENTS,
     REASONING_DELTAS,
     REFUSAL_DELTA,
-    REPEATED_EVENTS,
     TERMINAL_EVENTS,
     TEXT_DELTA,
 )
@@ -352,5 +351,6 @@ HANDLERS: Mapping[str, Handler] = {
     **{each.delta: partial(_input_delta, each.type) for each in _STREAMED if each.delta},
     **{f"{each.events}.done": partial(_input_done, each.type, each.field) for each in _STREAMED},
     **{name: partial(_progress, kind, stage) for name, (kind, stage) in PROGRESS_EVENTS.items()},
-    **dict.fromkeys(REPEATED_EVENTS, _repeated),
+    # The `output_item.done` of the same item has the whole output.
+    "response.shell_call_output_content.done": _repeated,
 }

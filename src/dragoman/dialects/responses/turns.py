@@ -455,11 +455,7 @@ _ROLES: dict[str, Role] = {
     "system": "system",
     "user": "user",
 }
-_OPAQUE_ROLES: dict[str, Role] = {
-    "additional_tools": "developer",
-    "compaction_trigger": "developer",
-    "configuration_update": "developer",
-}
+_DEVELOPERS = frozenset({"additional_tools", "compaction_trigger", "configuration_update"})
 _DECLARING = frozenset({"additional_tools", "tool_search_output"})
 
 
@@ -545,7 +541,7 @@ def _role(part: Part) -> Role:
         case Result():
             return "tool"
         case Opaque():
-            return _OPAQUE_ROLES.get(part.type, "assistant")
+            return "developer" if part.type in _DEVELOPERS else "assistant"
         case _:
             return "assistant"
 

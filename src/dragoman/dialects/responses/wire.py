@@ -2,7 +2,7 @@
 
 This module holds data only. Every name of the vendor's SDK stands in one of the tables; a test walks the SDK's types
 and fails on a name that is in no table. Names without a model type are listed too: `OPAQUE_ITEMS` are carried whole,
-`PROGRESS_EVENTS` become Progress, and `REPEATED_EVENTS` are ignored because another event carries the same content.
+and `PROGRESS_EVENTS` become Progress.
 
 Specification: the `openai` SDK, `openai.types.responses`.
 """
@@ -288,13 +288,6 @@ PROGRESS_EVENTS: Mapping[str, tuple[str, str]] = {
 PROGRESS_NAMES: Mapping[tuple[str, str], str] = {
     about: name for name, about in PROGRESS_EVENTS.items()
 }
-
-REPEATED_EVENTS = frozenset(
-    {
-        # The `output_item.done` of the same item has the whole output.
-        "response.shell_call_output_content.done",
-    }
-)
 
 KEEPALIVE_EVENTS = frozenset({"keepalive", "ping", "response.keepalive", "response.ping"})
 
