@@ -67,19 +67,6 @@ from dragoman.sse import encode_comment, parse_lines
 
 _NO_CONTEXT = EncodeContext()
 _BEFORE: frozenset[type[Event]] = frozenset({Started, Failed, Noticed})
-_ABOUT_PARTS: frozenset[type[Event]] = frozenset(
-    {
-        PartStarted,
-        PartEnded,
-        TextDelta,
-        ReasoningDelta,
-        InputDelta,
-        OutputDelta,
-        MediaDelta,
-        AnnotationAdded,
-        Progress,
-    }
-)
 _OURS = frozenset({"response.required_action"})  # only the `required_action` profile writes it
 
 
@@ -169,7 +156,8 @@ class ResponsesEncoder:
 
     def _is_late(self, event: Event) -> bool:
         is_aside = isinstance(event, PartStarted) and event.choice != 0
-        return self._state is _State.OPEN and type(event) in _ABOUT_PARTS and not is_aside
+        is_about_part = type(event) in _ITEM_HANDLERS or isinstance(event, Progress)
+        return self._state is _State.OPEN and is_about_part and not is_aside
 
     def resume(self, seen: Sequence[Event], last: bytes, choices: int) -> None:  # noqa: ARG002 -- a response has one choice
         """See `codec.StreamEncoder`. Closes a message whose texts have ended, as the upstream has done."""
