@@ -400,7 +400,9 @@ class Finder:
             end = buffer.end if found is None else buffer.base + found[0] + len(found[1])
         buffer.examined += end - self._at + len(tail)
         if found is None:
-            self._skip_tail = (tail + buffer.data[index:])[-closers.reach :]
+            self._skip_tail = (
+                (tail + buffer.data[index:])[-closers.reach :] if closers.reach else ""
+            )
             self._pass(buffer.end)
             return False
         self._pass(end)
