@@ -121,23 +121,7 @@ _CALL_FIELDS = {
     for field in (spec.field, "actions")
 }
 _LIKE_FIELDS = frozenset(
-    {
-        "arguments",
-        "call_id",
-        "call_name",
-        "function",
-        "function_name",
-        "id",
-        "input",
-        "name",
-        "namespace",
-        "parameters",
-        "status",
-        "tool_call_id",
-        "tool_name",
-        "tool_use_id",
-        "type",
-    }
+    (*_NAMES, *_IDS, *_INPUTS, "function", "id", "namespace", "status", "type")
 )
 
 
