@@ -535,7 +535,7 @@ def test_paused_turn_goes_on_in_another_answer() -> None:
         [
             note("turn/started", turn={"id": "u"}),
             started("dynamicToolCall", "c", **call),
-            {"method": PAUSE, "params": {}},
+            {"method": PAUSE},
         ],
     )
     assert is_grammatical(events)
@@ -558,7 +558,7 @@ def test_paused_turn_goes_on_in_another_answer() -> None:
 
 
 def test_pausing_without_a_call_is_a_plain_end() -> None:
-    pause = {"method": PAUSE, "params": {}}
+    pause = {"method": PAUSE}
     assert read_message(CodexReader(), pause) == (
         Started(),
         Finished("stop", inferred=True),
