@@ -5,7 +5,7 @@ import time
 import pytest
 from msgspec.structs import replace
 
-from dragoman.textcalls import PATTERNS
+from dragoman.textcalls import PATTERNS, JsonBody, TextPattern
 from dragoman.textcalls.block import MAX_FAILED, MAX_WORD
 from dragoman.textcalls.conformance import run_finder
 from dragoman.textcalls.finder import Finder
@@ -150,3 +150,10 @@ def test_more_calls_than_allowed_are_text_and_a_problem() -> None:
 
 def test_near_openers_are_openers_or_nearly() -> None:
     assert any(word in pattern.openers for word in NEAR_OPENERS for pattern in AUTO)
+
+
+def test_text_after_a_malformed_block_whose_closer_is_one_character_is_looked_at_once() -> None:
+    pattern = TextPattern(name="run", openers=("[[run",), closers=("]",), body=JsonBody())
+    text = '[[run{"name":1}' + " words" * 4000
+    run = run_finder((pattern,), pieces(text, 6), OFFERS)
+    assert run.examined < 10 * len(text)

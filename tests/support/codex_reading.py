@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from disagreements import find_disagreements
+from dragoman._json import dumps
 from dragoman.dialects.codex import CodexReader
 from dragoman.model.events import Event
 from grammar import GrammarChecker
@@ -14,6 +15,7 @@ __all__ = (
     "raw_item",
     "read",
     "read_all",
+    "read_message",
     "started",
     "turn_completed",
 )
@@ -21,11 +23,16 @@ __all__ = (
 Message = Mapping[str, object]
 
 
+def read_message(reader: CodexReader, message: Message) -> tuple[Event, ...]:
+    """The events of one message."""
+    return reader.read_line(dumps(dict(message)))
+
+
 def read_all(reader: CodexReader, messages: Iterable[Message]) -> list[Event]:
     """The events of messages, of a stream that may go on."""
     events: list[Event] = []
     for message in messages:
-        events.extend(reader.read_message(message))
+        events.extend(read_message(reader, message))
     grammar = GrammarChecker()
     for event in events:
         grammar.check(event)

@@ -121,8 +121,8 @@ def read_row(row: Row, pieces: Sequence[str]) -> TextScan:
     """What we make of a row's text, fed in these pieces."""
     # One row has the text of a stand-in where its tool should be.
     tools = [tool for tool in cast("list[object]", row["tools"]) if not isinstance(tool, str)]
-    any_name = not tools or strips(row) or "unknown_tool_forwarded" in flags(row)
-    offers = Offers(tools, any_name=any_name)
+    offers = Offers(tools)
+    offers.any_name = not tools or strips(row) or "unknown_tool_forwarded" in flags(row)
     finder = Finder(Openers(patterns(row), offers), offers)
     found: list[Found] = []
     for piece in pieces:

@@ -16,7 +16,7 @@ from dragoman.core.secrets import Secrets
 from dragoman.core.usage import Tally
 from dragoman.dialects.codec import EncodeContext
 from dragoman.dialects.relay import StreamRelay, relay_body
-from dragoman.dialects.responses import early_response_id
+from dragoman.dialects.responses.terminal import early_response_id
 from dragoman.dialects.staging import Scanning
 from dragoman.dialects.translate import (
     BodyCollector,

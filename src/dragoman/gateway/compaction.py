@@ -30,7 +30,7 @@ from dragoman.dialects.messages.context_management import (
     with_summary_wish,
     without_summary_wish,
 )
-from dragoman.dialects.responses import (
+from dragoman.dialects.responses.compaction import (
     TRIGGER_TURN,
     compaction_item,
     is_compaction,

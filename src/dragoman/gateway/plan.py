@@ -18,7 +18,7 @@ from dragoman.dialects.chat import is_legacy
 from dragoman.dialects.codec import DecodeContext, EncodeContext, EncodedRequest
 from dragoman.dialects.registry import upstream_codec
 from dragoman.dialects.relay_request import relay_request
-from dragoman.dialects.responses import conversation_of
+from dragoman.dialects.responses.conversations import conversation_of
 from dragoman.dialects.stop_sequences import StopStage, stop_stage
 from dragoman.dialects.translate import Change, change_of
 from dragoman.errors import RequestRefused

@@ -32,6 +32,7 @@ from dragoman.errors import MalformedJson
 from dragoman.model.events import (
     AnnotationAdded,
     Completed,
+    Delta,
     Event,
     Failed,
     Finished,
@@ -72,16 +73,7 @@ _PATTERNS = (USE_TOOL,)  # one tuple for all answers, so that its openers are pr
 _NEW_TEXT = Text(status="in_progress")
 _MAX_NAMED = 32  # calls a log line names; all are counted
 
-_AboutPart = (
-    TextDelta
-    | InputDelta
-    | ReasoningDelta
-    | OutputDelta
-    | MediaDelta
-    | AnnotationAdded
-    | SealAdded
-    | PartEnded
-)
+_AboutPart = Delta | PartEnded
 
 
 class ObsidianReport(Struct, frozen=True, kw_only=True):
@@ -217,6 +209,7 @@ class ObsidianAnswer:
     ) -> None:
         self.is_over = self.is_stopped = self.is_cut = False
         self._policy = policy
+        self._chat = policy.chat
         self._text_calls = text_calls
         self._stops = stops
         self._restore: Callable[[Event], Iterable[Event]] | None = (
@@ -231,9 +224,10 @@ class ObsidianAnswer:
         self._schemas = {(tool.name, tool.namespace): tool.schema for tool in tools}
         self._book = answer_book(LOSSES, losses or {})
         self._expected = choices
-        self._cuts = policy.stop is True
-        self._suppresses = self._cuts or policy.suppress_tail is True
-        self._most = 1 if self._cuts and policy.stop_mode == "first" else policy.max_calls
+        self._cuts = self._chat.stop_after_tools is True
+        self._suppresses = self._cuts or self._chat.suppress_tail_after_tools is True
+        self._ends_at_first = self._cuts and self._chat.stop_after_tools_mode == "first"
+        self._most = 1 if self._ends_at_first else self._chat.tool_block_max
         self._choices: dict[int, _Choice] = {}
         self._open: dict[int, _Open] = {}
         self._count = 0  # parts that were sent
@@ -283,7 +277,7 @@ class ObsidianAnswer:
             tool_call_names=tuple(self._names),
             tool_call_ids=tuple(self._ids),
             tool_call_truncated=is_truncated or self._withheld > 0,
-            stop_after_tools_mode=self._policy.stop_mode,
+            stop_after_tools_mode=self._chat.stop_after_tools_mode,
         )
 
     def comment(self) -> str:
@@ -403,7 +397,7 @@ class ObsidianAnswer:
             self._withheld += 1
             choice.is_done = choice.is_done or self._cuts
             return self._cut_if_done()
-        if self._policy.dedup:
+        if self._chat.tool_block_dedup:
             part.held = (event, [])
             return ()
         choice.sent += 1
@@ -477,7 +471,7 @@ class ObsidianAnswer:
                 self._names.append(call.name)
                 self._ids.append(call.call_id)
             events += self._block(choice, call)
-            choice.is_done = choice.is_done or (self._cuts and self._policy.stop_mode == "first")
+            choice.is_done = choice.is_done or self._ends_at_first
         else:
             choice.broken += 1
         return (*events, *self._cut_if_done())
@@ -516,16 +510,16 @@ class ObsidianAnswer:
             )
             return []
         schema = self._schemas.get((call.name, call.namespace))
-        rendered = render_block(call, schema=schema, escape=self._policy.xml_escape)
+        rendered = render_block(call, schema=schema, escape=self._chat.xml_escape)
         actions = [self._book.note("use_tool_null", f"{where}.{key}") for key in rendered.nulls]
         if "carry" in actions:
             rendered = render_block(
-                call, schema=schema, escape=self._policy.xml_escape, keep_null=True
+                call, schema=schema, escape=self._chat.xml_escape, keep_null=True
             )
         actions = [self._book.note("use_tool_value", f"{where}.{key}") for key in rendered.misread]
         if "drop" in actions:
             return []
-        text = choice.lead(self._policy.delimiter) + rendered.text
+        text = choice.lead(self._chat.tool_block_delimiter) + rendered.text
         choice.note_text(text)
         choice.follows_block = True
         number = self._count

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from dragoman.errors import RequestRefused
-from dragoman.obsidian.settings import ChatSettings, OutputMode, StopMode, XmlEscape, mode_of
+from dragoman.obsidian.settings import ChatSettings, OutputMode, mode_of
 from dragoman.textcalls.tail import TailPolicy
 
 MODE_HEADER = b"x-proxy-output-mode"
@@ -24,31 +24,23 @@ _CODEX = "codex"  # the kind of upstream that the contract was made for
 
 
 class ObsidianPolicy(Struct, frozen=True, kw_only=True):
-    """mode: `obsidian-xml` writes each call as a `<use_tool>` block too, after the text before it.
+    """The settings, and what they leave to the request and the upstream.
 
-    xml_escape: `entities` for readers that decode them; Obsidian Copilot does not.
-    stop: True ends the turn after its calls, False lets it go on; None ends it only if the calls came as text.
-    stop_mode: `burst` lets further calls and white space pass and ends at other text; `first` ends at the first call.
-    suppress_tail: drop text after a call; None drops it only if the calls came as text.
-    max_calls: the most calls of a choice that are sent; 0 sends all.
-    delimiter: text between two blocks. dedup: drop a call with the name and arguments of an earlier one.
+    mode: `obsidian-xml` writes each call as a `<use_tool>` block too, after the text before it.
     finish_failed: an answer that fails after complete calls ends with those calls, not with the failure.
-    grace: seconds to wait for further calls before the turn is ended.
     parallel_calls: sent to the upstream if the client did not set it. pairs_results: see `request`.
     """
 
+    chat: ChatSettings = _DEFAULTS
     mode: OutputMode = "openai-json"
-    xml_escape: XmlEscape = "none"
-    stop: bool | None = None
-    stop_mode: StopMode = "burst"
-    suppress_tail: bool | None = None
-    max_calls: int = 0
-    delimiter: str = ""
-    dedup: bool = False
     finish_failed: bool = False
-    grace: float = 0.3
     parallel_calls: bool | None = None
     pairs_results: bool = False
+
+    @property
+    def grace(self) -> float:
+        """The seconds to wait for further calls before the turn is ended."""
+        return self.chat.stop_after_tools_grace_ms / 1000
 
     @property
     def header(self) -> tuple[bytes, bytes]:
@@ -58,9 +50,10 @@ class ObsidianPolicy(Struct, frozen=True, kw_only=True):
     @property
     def tail(self) -> TailPolicy:
         """The policy for calls that came as text. `max_calls` counts them later, together with all others."""
+        stops = self.chat.stop_after_tools
         return TailPolicy(
-            stop="never" if self.stop is False else self.stop_mode,
-            suppress_tail=self.stop is True or self.suppress_tail is not False,
+            stop="never" if stops is False else self.chat.stop_after_tools_mode,
+            suppress_tail=stops is True or self.chat.suppress_tail_after_tools is not False,
         )
 
 
@@ -91,16 +84,9 @@ def policy_for(
     after_calls = chat.error_after_calls or ("finish" if kind == _CODEX else "fail")
     results = chat.written_results
     return ObsidianPolicy(
+        chat=chat,
         mode=mode,
-        xml_escape=chat.xml_escape,
-        stop=chat.stop_after_tools,
-        stop_mode=chat.stop_after_tools_mode,
-        suppress_tail=chat.suppress_tail_after_tools,
-        max_calls=chat.tool_block_max,
-        delimiter=chat.tool_block_delimiter,
-        dedup=chat.tool_block_dedup,
         finish_failed=after_calls == "finish",
-        grace=chat.stop_after_tools_grace_ms / 1000,
         parallel_calls=_parallel_calls(chat, kind, mode),
         pairs_results=results == "on" or (results == "auto" and mode == "obsidian-xml"),
     )

@@ -18,7 +18,6 @@ from dragoman.model.outcome import Repair
 from dragoman.model.parts import Call, Part, Reasoning, Result, Text
 from dragoman.model.request import Request, Turn
 from dragoman.obsidian.policy import ObsidianPolicy
-from dragoman.textcalls.findings import FoundCall, TextScan
 from dragoman.textcalls.scanner import scan_text
 
 _RESULT = re.compile(r"(?:\A|\n\n)Tool '([^'\n]+)' result: ?")
@@ -120,18 +119,13 @@ def _pair(asked: Turn, answered: Turn, request: Request, index: int) -> list[Tur
     ends = [*(head.start() for head in heads[1:]), len(answers)]
     texts = [answers[head.end() : end] for head, end in zip(heads, ends, strict=True)]
     mint = Minter(f"written#{index}")
-    calls = [_call(found, mint("call_")) for found in scan.calls]
+    calls = [
+        Call(call_id=mint("call_"), name=each.name, input=each.arguments) for each in scan.calls
+    ]
     results = [
         Turn(role="tool", parts=(Result(call_id=call.call_id, name=call.name, content=(Text(text=each),)),))
         for call, each in zip(calls, texts, strict=True)
     ]  # fmt: skip
-    return [replace(asked, parts=(*reasoning, *_remaining_text(scan), *calls)), *results]
-
-
-def _call(found: FoundCall, call_id: str) -> Call:
-    return Call(call_id=found.call_id or call_id, name=found.name, input=found.arguments)
-
-
-def _remaining_text(scan: TextScan) -> tuple[Text, ...]:
-    text = scan.text.rstrip()
-    return (Text(text=text),) if text else ()
+    rest = scan.text.rstrip()
+    texts_left = (Text(text=rest),) if rest else ()
+    return [replace(asked, parts=(*reasoning, *texts_left, *calls)), *results]

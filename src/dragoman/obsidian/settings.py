@@ -27,7 +27,8 @@ _FALSE = frozenset({"0", "false", "no", "off"})
 class ChatSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The `[chat]` settings; `docs/obsidian.md` explains each key.
 
-    None means that the upstream and the answer decide. A gateway with only the defaults applies the contract to
+    None means that the upstream and the answer decide: calls that came as text end their turn, and text after them is
+    dropped, and structured calls do neither. A gateway with only the defaults applies the contract to
     upstreams and requests that ask for it. Every key but the last three has a `PROXY_…` variable.
     """
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from msgspec import Struct, structs
 from starlette.types import Message
 
-from dragoman.dialects.responses import without_background
+from dragoman.dialects.responses.request import without_background
 from dragoman.gateway.answer import Pending, settle
 from dragoman.model.outcome import ErrorInfo
 from dragoman.model.request import Request

@@ -21,7 +21,9 @@ from dragoman.core.ids import NOISE_BITS, number_of
 from dragoman.core.secrets import HIDDEN
 from dragoman.dialects.codec import EncodeContext
 from dragoman.dialects.messages import asks_for_thread, threads_unsupported
-from dragoman.dialects.responses import asks_for_background, queue_response, with_conversation
+from dragoman.dialects.responses.conversations import with_conversation
+from dragoman.dialects.responses.encode import queue_response
+from dragoman.dialects.responses.request import asks_for_background
 from dragoman.dialects.translate import TranslatedBody, make_encoder
 from dragoman.errors import GatewayError, RequestRefused
 from dragoman.gateway.answer import AnswerWriter, failed_stream, settle

@@ -14,7 +14,7 @@ another lane's: OpenAI's rule, by which a client learns that it must send the wh
 
 from msgspec import structs
 
-from dragoman.dialects.responses import Create
+from dragoman.dialects.responses.websocket import Create
 from dragoman.errors import RequestRefused
 from dragoman.server.limits import GatewayRefusal
 from dragoman.store.records import Link

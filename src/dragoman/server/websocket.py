@@ -23,7 +23,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from dragoman._json import dumps
 from dragoman.core.failures import error_info, status_of
-from dragoman.dialects.responses import (
+from dragoman.dialects.responses.websocket import (
     KEEP_ALIVE,
     Create,
     Steer,

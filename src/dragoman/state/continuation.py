@@ -21,14 +21,15 @@ from msgspec import Struct, structs
 
 from dragoman._json import as_object, loads
 from dragoman.core.ids import CONVERSATION_PREFIX, RESPONSE_PREFIX
-from dragoman.dialects.responses import (
-    asks_for_background,
+from dragoman.dialects.responses.compaction import is_trigger
+from dragoman.dialects.responses.conversations import (
     conversation_of,
-    is_trigger,
-    read_submitted,
+    items_of_turns,
+    read_input,
     with_conversation,
 )
-from dragoman.dialects.responses.conversations import items_of_turns, read_input
+from dragoman.dialects.responses.request import asks_for_background
+from dragoman.dialects.responses.turns import read_submitted
 from dragoman.errors import MalformedJson, RequestRefused, StoreError, StoreMissing
 from dragoman.model.parts import Call, Dialect, Extra, Opaque, Part, Result
 from dragoman.model.request import Request, Turn

@@ -5,7 +5,9 @@ from itertools import takewhile
 
 from msgspec import structs
 
-from dragoman.dialects.responses import EarlierItems, with_trigger, without_background
+from dragoman.dialects.responses.compaction import with_trigger
+from dragoman.dialects.responses.request import without_background
+from dragoman.dialects.responses.turns import EarlierItems
 from dragoman.model.parts import Extra
 from dragoman.model.request import Namespace, Request, Tool, Turn
 from dragoman.store.records import Link

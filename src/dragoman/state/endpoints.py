@@ -25,9 +25,10 @@ from msgspec import structs
 from starlette.responses import Response, StreamingResponse
 
 from dragoman._json import dumps, dumps_document
-from dragoman.dialects import responses
 from dragoman.dialects.codec import DecodeContext, EncodeContext
-from dragoman.dialects.responses import list_items
+from dragoman.dialects.responses import terminal
+from dragoman.dialects.responses.envelope import bare_response
+from dragoman.dialects.responses.turns import list_items
 from dragoman.dialects.translate import stream_body
 from dragoman.errors import RequestRefused, StoreError, StoreMissing
 from dragoman.model.outcome import ErrorInfo
@@ -158,7 +159,7 @@ def _has_ended(stored: Stored) -> bool:
         case "cancelled":
             return stored.stream is not None
         case "failed":
-            return responses.has_failed(stored.body)
+            return terminal.has_failed(stored.body)
         case _:
             return True
 
@@ -172,11 +173,11 @@ async def _read_body(managed: ManagedStore, stored: Stored) -> bytes:
         body = _bare(links)
     match head.status:
         case "cancelled":
-            return responses.change_status(body, "cancelled", cancelled_error())
-        case "failed" if not responses.has_failed(body):
-            return responses.change_status(body, "failed", _DIED)
-        case _ if head.is_settled and responses.is_waiting(body):
-            return responses.change_status(body, "completed")
+            return terminal.change_status(body, "cancelled", cancelled_error())
+        case "failed" if not terminal.has_failed(body):
+            return terminal.change_status(body, "failed", _DIED)
+        case _ if head.is_settled and terminal.is_waiting(body):
+            return terminal.change_status(body, "completed")
         case _:
             return body
 
@@ -186,7 +187,7 @@ def _bare(links: Sequence[Link]) -> bytes:
     head = links[-1].head
     request = structs.replace(settings_of(links), model=head.model, previous_id=head.parent)
     context = EncodeContext(response_id=head.id, created=int(head.created), request=request)
-    return responses.bare_response(head.status, context)
+    return bare_response(head.status, context)
 
 
 def _stream(stored: Stored) -> bytes:
@@ -310,8 +311,8 @@ async def follow(managed: ManagedStore, key: Key, after: int | None) -> AsyncIte
         yield replay.rest(_stream(stored))
     else:  # the response did not reach its end, or its stream is too large to be stored
         if place == 0 and stored.body:
-            yield replay.rest(responses.created_event(stored.body))
-        yield responses.terminal_event(await _read_body(managed, stored), replay.last + 1)
+            yield replay.rest(terminal.created_event(stored.body))
+        yield terminal.terminal_event(await _read_body(managed, stored), replay.last + 1)
 
 
 def _progress(key: Key, start: int, store: Store) -> Awaitable[StreamProgress]:
@@ -344,7 +345,7 @@ class Replay:
     def _due(self, frames: list[Frame]) -> bytes:
         due: list[bytes] = []
         for frame in frames:
-            number = responses.sequence_number(frame.data)
+            number = terminal.sequence_number(frame.data)
             if number is not None and number > self.last:
                 self.last = number
                 due.append(frame.raw)

@@ -12,7 +12,6 @@ from contextlib import contextmanager, suppress
 
 from dragoman.core.ids import response_of
 from dragoman.core.store_notes import AnswerEnd
-from dragoman.dialects.responses import EarlierItems
 from dragoman.dialects.responses.conversations import (
     NewItems,
     StoredItem,
@@ -24,6 +23,7 @@ from dragoman.dialects.responses.conversations import (
     rename,
     resolve,
 )
+from dragoman.dialects.responses.turns import EarlierItems
 from dragoman.errors import RequestRefused, StoreError, StoreHeld, StoreMissing
 from dragoman.model.request import Turn
 from dragoman.offload import offload

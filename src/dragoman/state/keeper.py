@@ -36,9 +36,9 @@ from dragoman.core.ids import RESPONSE_PREFIX
 from dragoman.core.losses import answer_book
 from dragoman.core.seals import Family
 from dragoman.core.store_notes import AnswerEnd, StoreNotes, open_call_ids
-from dragoman.dialects import responses
 from dragoman.dialects.codec import EncodeContext
 from dragoman.dialects.registry import CODECS
+from dragoman.dialects.responses import terminal
 from dragoman.errors import (
     StoreConflict,
     StoreError,
@@ -307,7 +307,7 @@ class Keeper:
 
         async def fail(store: Store) -> None:
             begun = await store.read(owner, response_id)
-            body = responses.change_status(begun.body, "failed", problem)
+            body = terminal.change_status(begun.body, "failed", problem)
             await store.finish(owner, response_id, StoredEnd(status="failed", body=body))
 
         with suppress(StoreError):  # if the store still does not answer: the lease ends
@@ -320,7 +320,7 @@ class Keeper:
         end = notes.end
         if end is None:
             frame = notes.last_frame
-            end = await offload(len(frame), responses.read_end, frame)
+            end = await offload(len(frame), terminal.read_end, frame)
             return None if end is None else self._with_open_calls(end)
         if end.body:
             return end
@@ -384,7 +384,7 @@ class Keeper:
         """
         end = self._notes.end
         if end is None and self.draft.door == "responses":
-            end = await offload(len(body), responses.read_body_end, body)
+            end = await offload(len(body), terminal.read_body_end, body)
             end = None if end is None else self._with_open_calls(end)
         if end is None:
             return body
@@ -464,7 +464,7 @@ class Keeper:
     async def _begin(self) -> None:
         notes = self._notes
         opening = notes.opening
-        body = responses.read_opening(notes.first_frame) if opening is None else opening()
+        body = terminal.read_opening(notes.first_frame) if opening is None else opening()
         draft = structs.replace(self.draft, id=notes.response_id or self.draft.id, body=body)
         with suppress(StoreError):  # storing the end tries again
             await self._managed.call("begin", lambda store: store.begin(draft))

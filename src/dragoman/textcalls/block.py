@@ -132,13 +132,13 @@ class Block(Cursor):
     def read_calls(
         self,
         opens: LiteralSet,
-        read_call: Callable[[str, int], Wait[None]],
+        read_call: Callable[["Block", str, int], Wait[None]],
         *,
         between: LiteralSet = NO_WORDS,
         is_opened: bool = False,
         many: bool = True,
     ) -> Wait[None]:
-        """Read the calls of the block, each with `read_call(its opener, where its markup begins)`.
+        """Read the calls of the block, each with `read_call(the block, its opener, where its markup begins)`.
 
         between: literals without meaning that may surround the calls. is_opened: the block's opener began the first call.
         many: several calls may follow each other; text that is not a call ends them.
@@ -155,7 +155,7 @@ class Block(Cursor):
                     self.malformed(f"expected {' or '.join(opens.words)}")
                 if not opener:
                     return
-            yield from read_call(opener, self.start if is_first else start)
+            yield from read_call(self, opener, self.start if is_first else start)
             is_first = False
             if not many or self.stop is not None:
                 return

@@ -17,11 +17,11 @@ from dragoman.textcalls.block import MAX_WORD, TextPattern
 from dragoman.textcalls.finder import Finder
 from dragoman.textcalls.findings import (
     CallEnded,
-    CallFound,
     Found,
     InputFound,
     TextFound,
     ThoughtFound,
+    gather,
 )
 from dragoman.textcalls.offers import Offers
 from dragoman.textcalls.openers import Openers
@@ -136,7 +136,10 @@ def _cuts(sample: str) -> Iterator[list[str]]:
 
 def _check_found(sample: str, found: Sequence[Found]) -> Iterator[str]:
     """Check that text and markup together are the sample, in order, and that arguments are JSON objects."""
-    yield from _check_inputs(found)
+    for number, call in enumerate(gather(found).calls):
+        source = call.arguments
+        if not is_strict(source) or not isinstance(cast("object", loads(source)), dict):
+            yield f"the arguments of call {number} are no JSON object"
     place = 0
     for one in found:
         match one:
@@ -150,21 +153,5 @@ def _check_found(sample: str, found: Sequence[Found]) -> Iterator[str]:
                 if not place <= one.end <= len(sample):
                     yield f"a call ends at {one.end}, before the end of what was reported before it"
                 place = max(place, one.end)
-            case _:
-                pass
-
-
-def _check_inputs(found: Sequence[Found]) -> Iterator[str]:
-    inputs: dict[int, list[str]] = {}
-    for one in found:
-        match one:
-            case CallFound():
-                inputs[one.index] = []
-            case InputFound():
-                inputs[one.index].append(one.text)
-            case CallEnded():
-                source = "".join(inputs[one.index])
-                if not is_strict(source) or not isinstance(cast("object", loads(source)), dict):
-                    yield f"the arguments of call {one.index} are no JSON object"
             case _:
                 pass

@@ -26,9 +26,10 @@ class LiteralSet:
     """Literals to find in text that streams. Built once per pattern, shared and never changed.
 
     One compiled alternation finds the earliest word, and the longest if several begin at the same place.
+    reach: the most characters that can be a proper prefix of a word.
     """
 
-    __slots__ = ("_finds", "_firsts", "_prefixes", "_reach", "words")
+    __slots__ = ("_finds", "_firsts", "_prefixes", "reach", "words")
 
     def __init__(self, words: Iterable[str]) -> None:
         self.words = tuple(sorted(set(words), key=lambda word: (-len(word), word)))
@@ -39,12 +40,7 @@ class LiteralSet:
         self._prefixes = frozenset(
             word[:size] for word in self.words for size in range(1, len(word))
         )
-        self._reach = max((len(word) for word in self.words), default=1) - 1
-
-    @property
-    def reach(self) -> int:
-        """The most characters that can be a proper prefix of a word."""
-        return self._reach
+        self.reach = max((len(word) for word in self.words), default=1) - 1
 
     def find(self, text: str, start: int, end: int | None = None) -> tuple[int, str] | None:
         """Return the position of the first word, and the word; None if there is none before `end`."""
@@ -53,12 +49,12 @@ class LiteralSet:
 
     def may_grow(self, text: str, start: int) -> bool:
         """Return whether the text from `start` on is a proper prefix of a word."""
-        return len(text) - start <= self._reach and text[start:] in self._prefixes
+        return len(text) - start <= self.reach and text[start:] in self._prefixes
 
     def held_from(self, text: str, start: int) -> int:
         """Return the first place from which the rest of the text may become a word; the text's length if there is none."""
         size = len(text)
-        for first in self._firsts.finditer(text, max(start, size - self._reach)):
+        for first in self._firsts.finditer(text, max(start, size - self.reach)):
             if text[first.start() :] in self._prefixes:
                 return first.start()
         return size

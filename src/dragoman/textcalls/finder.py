@@ -94,8 +94,8 @@ class Finder:
         self._stray_at: int | None = None
         self._stray_word = ""  # the word before the block that is being read
         self._calls = 0  # complete calls before that block
-        # Nothing is held, so plain text may pass without a search.
-        self._is_quiet = not openers.has_stray_words
+        # Nothing is held. Then a caller may pass on text in which nothing begins without feeding it.
+        self.is_quiet = not openers.has_stray_words
         self._begins_in = openers.begins_in
 
     @property
@@ -118,11 +118,6 @@ class Finder:
         """Whether the held text is a block that its format has confirmed."""
         return self._state is _State.READING
 
-    @property
-    def is_quiet(self) -> bool:
-        """Whether nothing is held. Then a caller may pass on text in which nothing begins without feeding it."""
-        return self._is_quiet
-
     def catch_up(self, text: str) -> None:
         """Account for text in which nothing begins and that the caller passed on without feeding it."""
         self._at = self._held.skip(len(text))
@@ -138,7 +133,7 @@ class Finder:
             raise LocalProtocolError("expected no text after finish()")
         if not text:
             return []
-        if self._is_quiet and self._begins_in(text) is None:
+        if self.is_quiet and self._begins_in(text) is None:
             self.catch_up(text)
             return [TextFound(text)]
         keep = self._at if self._reading is None else self._reading.block.at
@@ -161,7 +156,7 @@ class Finder:
         """End the text for a reason. A second call changes nothing."""
         if self._state is _State.OVER:
             return []
-        self._is_quiet = False
+        self.is_quiet = False
         if reason not in WHOLE:
             self._abandon("the answer was cut off")
         self._held.buffer.ended = True
@@ -178,7 +173,7 @@ class Finder:
         """Note whether plain text may pass without a search."""
         is_idle = self._state is _State.TEXT and self._at == self._held.buffer.end
         may_stray = self._openers.has_stray_words and self._collector.around.is_line_empty
-        self._is_quiet = is_idle and not self._collector.has_gap and not may_stray
+        self.is_quiet = is_idle and not self._collector.has_gap and not may_stray
 
     def _abandon(self, reason: str) -> None:
         """Report all open text as plain text."""
@@ -216,21 +211,21 @@ class Finder:
             found = openers.find(data, index)
             if found is None:
                 buffer.examined += len(data) - index
-                held = len(data) if buffer.ended else openers.held_from(data, index)
+                held = len(data) if buffer.ended else openers.words.held_from(data, index)
                 if not buffer.ended:
                     held = self._stray_from(index, held)
                 self._pass(buffer.base + held)
                 return False
             place, word = found
             buffer.examined += place - index + len(word)
-            held = place if buffer.ended else min(place, openers.held_from(data, index))
+            held = place if buffer.ended else min(place, openers.words.held_from(data, index))
             stray = self._stray_from(index, held)
             self._pass(buffer.base + stray)
             if held < place:
                 return False
             if stray < place:
                 self._stray_at, self._at = self._at, buffer.base + place
-            if word[0] in "`~" and not buffer.ended and openers.may_grow(data, place):
+            if word[0] in "`~" and not buffer.ended and openers.words.may_grow(data, place):
                 self._pass_stray()
                 return False
             if self._consider(word):
@@ -405,7 +400,9 @@ class Finder:
             end = buffer.end if found is None else buffer.base + found[0] + len(found[1])
         buffer.examined += end - self._at + len(tail)
         if found is None:
-            self._skip_tail = (tail + buffer.data[index:])[-closers.reach :]
+            self._skip_tail = (
+                (tail + buffer.data[index:])[-closers.reach :] if closers.reach else ""
+            )
             self._pass(buffer.end)
             return False
         self._pass(end)

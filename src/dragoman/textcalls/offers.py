@@ -61,10 +61,10 @@ _UNKNOWN = _Offer(name="", namespace=None, is_custom=False, schema={}, propertie
 
 
 class Offers:
-    """The tools of one request. With any_name, or None for tools, every name is accepted, because the tools are unknown."""
+    """The tools of one request. any_name: every name is accepted, because the tools are unknown (None)."""
 
-    def __init__(self, tools: Iterable[object] | None, *, any_name: bool = False) -> None:
-        self.any_name = tools is None or any_name
+    def __init__(self, tools: Iterable[object] | None) -> None:
+        self.any_name = tools is None
         self._offers: dict[str, _Offer] = {}
         for tool in tools or ():
             offer = _read(tool)

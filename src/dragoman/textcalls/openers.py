@@ -140,6 +140,7 @@ class Openers:
     """One search for everything that matters to a scanner in plain text.
 
     begins_in: matches if anything may begin in a text. begins: the same as a cached test, for the tokens of a stream.
+    words: the openers, and the tags around reasoning.
     """
 
     __slots__ = (
@@ -147,10 +148,10 @@ class Openers:
         "_prepared",
         "_stems",
         "_tokens",
-        "_words",
         "begins",
         "begins_in",
         "has_stray_words",
+        "words",
     )
 
     def __init__(self, patterns: Sequence[TextPattern], offers: Offers) -> None:
@@ -158,8 +159,8 @@ class Openers:
         self._stems: dict[str, list[str]] | None = None
         self.has_stray_words = any(pattern.has_stray_word for pattern in patterns)
         found = {word for prepared in self._prepared for word in prepared.openers.words}
-        self._words = words(*sorted(found | _THINKING))
-        alternatives = "|".join(map(re.escape, self._words.words))
+        self.words = words(*sorted(found | _THINKING))
+        alternatives = "|".join(map(re.escape, self.words.words))
         # This runs on every piece of text, before anything else.
         self.begins_in = _beginnings(self._prepared)
         self.begins = Beginnings(self.begins_in)
@@ -200,12 +201,6 @@ class Openers:
         """Return the run or the tag around reasoning at a position, or the first character there."""
         found = _SIGNS.match(text, start)
         return text[start] if found is None else found.group()
-
-    def may_grow(self, text: str, start: int) -> bool:
-        return self._words.may_grow(text, start)
-
-    def held_from(self, text: str, start: int) -> int:
-        return self._words.held_from(text, start)
 
     def stray_from(self, text: str, start: int, end: int, *, is_line_empty: bool) -> int:
         """Return where a word alone at the end of `text[start:end]` begins, which a call may follow; `end` if there is none."""

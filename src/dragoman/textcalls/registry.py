@@ -310,16 +310,9 @@ def choose_patterns(
     return tuple(replace(one, stream_args=True) if one.name in streaming else one for one in chosen)
 
 
-@lru_cache(maxsize=256)
-def _sentinels(_changes: int, names: tuple[str, ...], model: str | None) -> tuple[TextPattern, ...]:
-    chosen = patterns_for(names, model, leaks=True).patterns
-    return tuple(pattern for pattern in chosen if pattern.is_sentinel)
-
-
 def sentinels_for(formats: str | Iterable[str], model: str | None) -> tuple[TextPattern, ...]:
     """Return the patterns for a model's answers that have a sentinel, with the stray words of leaked calls."""
-    names = (formats,) if isinstance(formats, str) else tuple(formats)
-    return _sentinels(PATTERNS.changes, names, model)
+    return patterns_for(formats, model, leaks=True).sentinels
 
 
 class ChosenPatterns(Struct, frozen=True):
@@ -327,6 +320,7 @@ class ChosenPatterns(Struct, frozen=True):
 
     patterns: tuple[TextPattern, ...]
     reasoning: tuple[TextPattern, ...]
+    sentinels: tuple[TextPattern, ...]
 
 
 def patterns_for(
@@ -374,4 +368,5 @@ def _chosen(
         for pattern in registry.named(wanted)
     )
     reasoning = tuple(pattern for pattern in patterns if pattern.in_think == "call")
-    return ChosenPatterns(patterns, reasoning)
+    sentinels = tuple(pattern for pattern in patterns if pattern.is_sentinel)
+    return ChosenPatterns(patterns, reasoning, sentinels)

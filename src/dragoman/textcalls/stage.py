@@ -30,6 +30,7 @@ from dragoman.core.tool_cache import made_of
 from dragoman.model.events import (
     AnnotationAdded,
     Completed,
+    Delta,
     Event,
     Failed,
     Finished,
@@ -127,16 +128,6 @@ class ScannedText(Struct, eq=False):
         return is_open and self.emitted == self.came
 
 
-_Numbered = (
-    TextDelta
-    | InputDelta
-    | ReasoningDelta
-    | OutputDelta
-    | MediaDelta
-    | SealAdded
-    | AnnotationAdded
-    | PartEnded
-)
 _ABOUT_NO_PART = (Started, UsageReported, LimitsReported, Finished, Failed, Completed)
 _DEFAULT_POLICY = TailPolicy()
 
@@ -360,10 +351,6 @@ class TextCallStage(Struct, eq=False):
     def is_reading(self) -> bool:
         """Whether some text holds a block that its format has confirmed."""
         return any(text.finder.is_confirmed for text in self._texts.values())
-
-    def may_touch(self, text: str) -> bool:
-        """Return whether anything may be found in a whole text."""
-        return self.begins_in(text) is not None
 
     def text_sink(self, part: int) -> Callable[[str], None] | None:
         """Return where to put a piece of this text instead of feeding it, if nothing `begins_in` it; None: feed it.
@@ -686,7 +673,7 @@ class TextCallStage(Struct, eq=False):
             events += self._release(choice, "cancelled")
         return events
 
-    def _renumber(self, event: _Numbered) -> Event:
+    def _renumber(self, event: Delta | PartEnded) -> Event:
         number = self._renumbered[event.part]
         return event if number == event.part else replace(event, part=number)
 

@@ -35,19 +35,16 @@ class TailPolicy(Struct, frozen=True, kw_only=True, cache_hash=True):
     dedup: bool = False
 
 
-class Tail:
-    """The policy applied to one choice. passed, withheld: numbers of calls."""
+class Tail(Struct, eq=False):
+    """The policy applied to one choice. passed, withheld: numbers of calls. is_over: nothing more may come."""
 
-    __slots__ = ("_drafts", "_policy", "_seen", "_withheld_now", "is_over", "passed", "withheld")
-
-    def __init__(self, policy: TailPolicy) -> None:
-        self.is_over = False  # nothing more may come
-        self.passed = 0
-        self.withheld = 0
-        self._policy = policy
-        self._seen: set[tuple[str, bytes]] = set()
-        self._withheld_now: set[int] = set()
-        self._drafts: dict[int, list[CallFound | InputFound]] = {}
+    _policy: TailPolicy
+    is_over: bool = False
+    passed: int = 0
+    withheld: int = 0
+    _seen: set[tuple[str, bytes]] = set()
+    _withheld_now: set[int] = set()
+    _drafts: dict[int, list[CallFound | InputFound]] = {}
 
     def filter(self, found: Iterable[Found]) -> list[Found]:
         """Return the findings that may pass."""

@@ -8,7 +8,7 @@ from dragoman.core.fold import unfold
 from dragoman.core.store_notes import AnswerEnd, StoreNotes, open_calls
 from dragoman.dialects.codec import DecodeContext, EncodeContext
 from dragoman.dialects.relay import StreamRelay
-from dragoman.dialects.responses import read_end, read_opening
+from dragoman.dialects.responses.terminal import read_end, read_opening
 from dragoman.dialects.translate import StreamInterpreter, make_encoder
 from dragoman.model.outcome import Choice, ErrorInfo, Outcome
 from dragoman.model.parts import Call, Dialect, Result, Text

@@ -7,7 +7,7 @@ from dragoman._json import Raw, dumps
 from dragoman.config.settings import UpstreamSettings
 from dragoman.core.summaries import Packed, pack_summary
 from dragoman.dialects.messages.context_management import COMPACTED, compaction_block
-from dragoman.dialects.responses import TRIGGER_TURN, compaction_item, is_compaction
+from dragoman.dialects.responses.compaction import TRIGGER_TURN, compaction_item, is_compaction
 from dragoman.engine.compaction import INSTRUCTION, PREFACE
 from dragoman.errors import RequestRefused
 from dragoman.gateway.compaction import (

@@ -11,6 +11,7 @@ from dragoman.model.outcome import ErrorInfo, Usage
 from dragoman.model.request import Request
 from dragoman.obsidian.answer import ObsidianAnswer
 from dragoman.obsidian.policy import ObsidianPolicy
+from dragoman.obsidian.settings import ChatSettings
 from dragoman.textcalls.stage import stage_for
 from obsidian_answers import TOOLS, Called, answer, block, calls_of, checked, text_of
 
@@ -31,8 +32,10 @@ def made(policy: ObsidianPolicy, *, choices: int = 1) -> ObsidianAnswer:
 
 
 def policy_of(mode: str, **more: object) -> ObsidianPolicy:
-    chosen = ObsidianPolicy(mode="obsidian-xml" if mode == "obsidian-xml" else "openai-json")
-    return replace(chosen, **more)
+    return ObsidianPolicy(
+        mode="obsidian-xml" if mode == "obsidian-xml" else "openai-json",
+        chat=replace(ChatSettings(), **more),
+    )
 
 
 def run(obsidian: ObsidianAnswer, events: list[Event]) -> list[Event]:
@@ -72,14 +75,16 @@ def test_prose_after_written_calls_ends_the_answer(mode: str) -> None:
 
 
 def test_first_ends_the_answer_with_the_first_written_call() -> None:
-    obsidian = made(ObsidianPolicy(stop_mode="first"))
+    obsidian = made(ObsidianPolicy(chat=ChatSettings(stop_after_tools_mode="first")))
     outcome = checked(run(obsidian, answer(f"{WRITTEN_ONE}\n{WRITTEN_TWO}", random=Random(1))))
     assert calls_of(outcome) == CALLS[:1]
     assert obsidian.is_cut
 
 
 def test_nothing_is_cut_where_stopping_is_off() -> None:
-    obsidian = made(ObsidianPolicy(stop=False, suppress_tail=False))
+    obsidian = made(
+        ObsidianPolicy(chat=ChatSettings(stop_after_tools=False, suppress_tail_after_tools=False))
+    )
     outcome = checked(run(obsidian, answer(f"{WRITTEN_ONE} and {WRITTEN_TWO} so.")))
     assert calls_of(outcome) == CALLS
     assert "so." in text_of(outcome)
@@ -87,7 +92,7 @@ def test_nothing_is_cut_where_stopping_is_off() -> None:
 
 
 def test_the_tail_is_emitted_where_it_is_wanted_but_not_its_calls() -> None:
-    obsidian = made(ObsidianPolicy(suppress_tail=False))
+    obsidian = made(ObsidianPolicy(chat=ChatSettings(suppress_tail_after_tools=False)))
     outcome = checked(run(obsidian, answer(f"{WRITTEN_ONE} It is five. {WRITTEN_TWO}")))
     assert calls_of(outcome) == CALLS[:1]
     assert "It is five." in text_of(outcome)
@@ -96,7 +101,7 @@ def test_the_tail_is_emitted_where_it_is_wanted_but_not_its_calls() -> None:
 
 
 def test_the_maximum_counts_written_calls() -> None:
-    obsidian = made(ObsidianPolicy(max_calls=1))
+    obsidian = made(ObsidianPolicy(chat=ChatSettings(tool_block_max=1)))
     outcome = checked(run(obsidian, answer(f"{WRITTEN_ONE}\n{WRITTEN_TWO}")))
     assert calls_of(outcome) == CALLS[:1]
     assert obsidian.report().tool_call_truncated
@@ -125,7 +130,7 @@ def test_of_several_choices_none_is_cut_for_another() -> None:
 
 
 def test_a_block_that_is_being_written_is_waited_for() -> None:
-    obsidian = made(ObsidianPolicy(stop=True))
+    obsidian = made(ObsidianPolicy(chat=ChatSettings(stop_after_tools=True)))
     events = answer(f"{WRITTEN_ONE}\n<use_tool>\n<na", random=Random(1))
     run(obsidian, events[:-4])
     assert not obsidian.awaits_calls
@@ -133,7 +138,7 @@ def test_a_block_that_is_being_written_is_waited_for() -> None:
 
 
 def test_waiting_ends_with_the_calls() -> None:
-    obsidian = made(ObsidianPolicy(stop=True))
+    obsidian = made(ObsidianPolicy(chat=ChatSettings(stop_after_tools=True)))
     found = run(obsidian, answer(f"{WRITTEN_ONE}\n", random=Random(1))[:-4])
     assert obsidian.awaits_calls
     obsidian.stop()
@@ -165,7 +170,13 @@ def test_how_the_text_is_cut_changes_nothing_that_is_emitted(mode: str, seed: in
     for stop in (None, True, False):
         for how in ("burst", "first"):
             for tail in (None, True, False):
-                policy = policy_of(mode, stop=stop, stop_mode=how, suppress_tail=tail, max_calls=2)
+                policy = policy_of(
+                    mode,
+                    stop_after_tools=stop,
+                    stop_after_tools_mode=how,
+                    suppress_tail_after_tools=tail,
+                    tool_block_max=2,
+                )
                 text = "".join(random.choices(pool, k=random.randint(1, 6)))
                 whole = checked(run(made(policy), answer(text)))
                 cut = checked(run(made(policy), answer(text, random=random)))

@@ -25,7 +25,7 @@ from dragoman.model.outcome import ErrorInfo, LossAction, Usage
 from dragoman.model.parts import Annotation, Call, Reasoning, Refusal, Result, Text
 from dragoman.obsidian.answer import ObsidianAnswer
 from dragoman.obsidian.policy import ObsidianPolicy
-from dragoman.obsidian.settings import mode_of
+from dragoman.obsidian.settings import ChatSettings, mode_of
 from grammar import is_grammatical
 from obsidian_answers import (
     TOOLS,
@@ -94,7 +94,7 @@ def test_a_block_begins_on_a_line_of_its_own(text: str, content: str) -> None:
 
 
 def test_the_delimiter_stands_between_blocks_and_nowhere_else() -> None:
-    policy = ObsidianPolicy(mode="obsidian-xml", delimiter="\n--\n")
+    policy = ObsidianPolicy(mode="obsidian-xml", chat=ChatSettings(tool_block_delimiter="\n--\n"))
     text = text_of(checked(run(made(policy), answer("Hi.", ONE, TWO, "\nand\n", THREE))))
     assert text == f"Hi.\n{BLOCK_ONE}\n--\n{BLOCK_TWO}\nand\n{BLOCK_THREE}"
 
@@ -139,7 +139,7 @@ def test_a_null_is_a_loss(action: LossAction, word: str) -> None:
 
 
 def test_entities_are_written_where_asked_for() -> None:
-    policy = ObsidianPolicy(mode="obsidian-xml", xml_escape="entities")
+    policy = ObsidianPolicy(mode="obsidian-xml", chat=ChatSettings(xml_escape="entities"))
     stage = made(policy)
     called = Called("c", "write", '{"content":"<p>"}')
     assert text_of(checked(run(stage, answer(called)))) == block("write", ("content", "&lt;p&gt;"))
@@ -155,7 +155,7 @@ def test_interleaved_calls_get_their_blocks_in_the_order_they_end() -> None:
 
 
 def test_every_choice_has_its_own_blocks_and_its_own_count() -> None:
-    policy = ObsidianPolicy(mode="obsidian-xml", max_calls=1)
+    policy = ObsidianPolicy(mode="obsidian-xml", chat=ChatSettings(tool_block_max=1))
     stage = ObsidianAnswer(policy, tools=TOOLS, choices=2)
     events = [
         Started(),
@@ -180,7 +180,9 @@ def test_every_choice_has_its_own_blocks_and_its_own_count() -> None:
 def test_the_maximum_is_exact_and_truncated_only_says_what_was_withheld(
     mode: str, most: int
 ) -> None:
-    policy = ObsidianPolicy(mode=mode_of(mode) or "openai-json", max_calls=most)
+    policy = ObsidianPolicy(
+        mode=mode_of(mode) or "openai-json", chat=ChatSettings(tool_block_max=most)
+    )
     stage = made(policy)
     outcome = checked(run(stage, answer("Hi.", ONE, TWO, THREE)))
     found = 3 if most == 0 else min(most, 3)
@@ -195,7 +197,9 @@ def test_the_maximum_is_exact_and_truncated_only_says_what_was_withheld(
 def test_a_repeated_call_is_emitted_once(mode: str) -> None:
     again = Called("c9", "search", '{ "query": "piano", "terms": ["a"] }')
     other = Called("c8", "search", '{"query":"violin"}')
-    policy = ObsidianPolicy(mode=mode_of(mode) or "openai-json", dedup=True)
+    policy = ObsidianPolicy(
+        mode=mode_of(mode) or "openai-json", chat=ChatSettings(tool_block_dedup=True)
+    )
     stage = made(policy)
     outcome = checked(run(stage, answer(ONE, again, other, TWO, TWO)))
     assert calls_of(outcome) == [CALLS[0], ("search", other.source), CALLS[1]]
@@ -204,7 +208,7 @@ def test_a_repeated_call_is_emitted_once(mode: str) -> None:
 
 
 def test_repeated_calls_do_not_count_towards_the_maximum() -> None:
-    stage = made(ObsidianPolicy(dedup=True, max_calls=2))
+    stage = made(ObsidianPolicy(chat=ChatSettings(tool_block_dedup=True, tool_block_max=2)))
     outcome = checked(run(stage, answer(TWO, TWO, ONE, THREE)))
     assert calls_of(outcome) == [CALLS[1], CALLS[0]]
     assert stage.report().tool_call_truncated
@@ -212,14 +216,19 @@ def test_repeated_calls_do_not_count_towards_the_maximum() -> None:
 
 def test_broken_calls_are_compared_as_text_and_emitted() -> None:
     half = Called("c1", "search", "{half", is_whole=False)
-    outcome = checked(run(made(ObsidianPolicy(dedup=True)), answer(half, half, finish="length")))
+    outcome = checked(
+        run(
+            made(ObsidianPolicy(chat=ChatSettings(tool_block_dedup=True))),
+            answer(half, half, finish="length"),
+        )
+    )
     assert len(calls_of(outcome)) == 2
 
 
 def test_calls_that_are_held_together_keep_to_the_maximum() -> None:
     one, two = part_events(0, ONE), part_events(1, TWO)
     events = [Started(), *one[:2], *two, *one[2:], Finished("tool_calls"), Completed()]
-    stage = made(ObsidianPolicy(dedup=True, max_calls=1))
+    stage = made(ObsidianPolicy(chat=ChatSettings(tool_block_dedup=True, tool_block_max=1)))
     assert calls_of(checked(run(stage, events))) == CALLS[1:2]
     assert stage.report().tool_call_truncated
 
@@ -231,7 +240,7 @@ def test_free_text_is_compared_as_it_is() -> None:
         return [PartStarted(number, header), InputDelta(number, text), PartEnded(number, call)]
 
     events = [Started(), *note(0, "{ }"), *note(1, "{}"), *note(2, "{}"), Finished("tool_calls"), Completed()]  # fmt: skip
-    outcome = checked(run(made(ObsidianPolicy(dedup=True)), events))
+    outcome = checked(run(made(ObsidianPolicy(chat=ChatSettings(tool_block_dedup=True))), events))
     assert calls_of(outcome) == [("note", "{ }"), ("note", "{}")]
 
 
@@ -248,7 +257,7 @@ def test_of_many_calls_all_are_counted_and_some_are_named() -> None:
 def test_text_after_calls_is_emitted_unless_it_is_suppressed() -> None:
     pieces = ("Before.", ONE, "After.")
     assert text_of(checked(run(made(ObsidianPolicy()), answer(*pieces)))) == "Before.After."
-    stage = made(ObsidianPolicy(suppress_tail=True))
+    stage = made(ObsidianPolicy(chat=ChatSettings(suppress_tail_after_tools=True)))
     outcome = checked(run(stage, answer(*pieces)))
     assert text_of(outcome) == "Before."
     assert outcome.usage is not None
@@ -267,13 +276,18 @@ def test_text_that_was_open_before_a_call_is_emitted_up_to_it() -> None:
         Finished("tool_calls"),
         Completed(),
     ]
-    outcome = checked(run(made(ObsidianPolicy(suppress_tail=True)), events))
+    outcome = checked(
+        run(made(ObsidianPolicy(chat=ChatSettings(suppress_tail_after_tools=True))), events)
+    )
     assert text_of(outcome) == "Before."
 
 
 @pytest.mark.parametrize("mode", ["openai-json", "obsidian-xml"])
 def test_first_ends_the_turn_after_the_first_call(mode: str) -> None:
-    policy = ObsidianPolicy(mode=mode_of(mode) or "openai-json", stop=True, stop_mode="first")
+    policy = ObsidianPolicy(
+        mode=mode_of(mode) or "openai-json",
+        chat=ChatSettings(stop_after_tools=True, stop_after_tools_mode="first"),
+    )
     stage = made(policy)
     outcome = checked(run(stage, answer("Hi.", ONE, TWO, THREE), until_over=True))
     assert calls_of(outcome) == CALLS[:1]
@@ -283,7 +297,7 @@ def test_first_ends_the_turn_after_the_first_call(mode: str) -> None:
 
 
 def test_burst_ends_the_turn_at_the_first_other_text() -> None:
-    stage = made(ObsidianPolicy(stop=True))
+    stage = made(ObsidianPolicy(chat=ChatSettings(stop_after_tools=True)))
     outcome = checked(run(stage, answer("Hi.", ONE, " \n", TWO, "It is five.", THREE)))
     assert calls_of(outcome) == CALLS[:2]
     assert text_of(outcome) == "Hi."
@@ -292,7 +306,7 @@ def test_burst_ends_the_turn_at_the_first_other_text() -> None:
 
 
 def test_burst_ends_the_turn_at_a_call_too_many() -> None:
-    stage = made(ObsidianPolicy(stop=True, max_calls=2))
+    stage = made(ObsidianPolicy(chat=ChatSettings(stop_after_tools=True, tool_block_max=2)))
     outcome = checked(run(stage, answer(ONE, TWO, THREE)))
     assert calls_of(outcome) == CALLS[:2]
     assert stage.is_cut
@@ -300,7 +314,7 @@ def test_burst_ends_the_turn_at_a_call_too_many() -> None:
 
 
 def test_an_answer_that_ends_by_itself_is_not_cut() -> None:
-    stage = made(ObsidianPolicy(stop=True))
+    stage = made(ObsidianPolicy(chat=ChatSettings(stop_after_tools=True)))
     outcome = checked(run(stage, answer("Hi.", ONE, TWO)))
     assert outcome.usage is not None
     assert not stage.is_cut
@@ -311,7 +325,9 @@ def test_a_cut_waits_for_calls_under_way() -> None:
     text = part_events(2, "prose")
     events = [Started(), *one[:2], *two[:2], two[2], *text, *one[2:], *part_events(3, THREE)]
     for dedup in (False, True):
-        stage = made(ObsidianPolicy(stop=True, dedup=dedup))
+        stage = made(
+            ObsidianPolicy(chat=ChatSettings(stop_after_tools=True, tool_block_dedup=dedup))
+        )
         outcome = checked(run(stage, events))
         assert sorted(calls_of(outcome)) == sorted(CALLS[:2])
         assert stage.is_cut
@@ -327,7 +343,7 @@ def test_a_cut_closes_the_text_that_is_open() -> None:
         *part_events(1, TWO),
         TextDelta(0, "More."),
     ]
-    found = run(made(ObsidianPolicy(stop=True)), events)
+    found = run(made(ObsidianPolicy(chat=ChatSettings(stop_after_tools=True))), events)
     outcome = checked(found)
     (text,) = [part for part in outcome.choices[0].parts if isinstance(part, Text)]
     assert (text.text, text.annotations) == ("Hi.", (note,))
@@ -341,7 +357,7 @@ def test_a_cut_closes_a_refusal() -> None:
         *part_events(1, TWO),
         TextDelta(0, "More."),
     ]
-    outcome = checked(run(made(ObsidianPolicy(stop=True)), events))
+    outcome = checked(run(made(ObsidianPolicy(chat=ChatSettings(stop_after_tools=True))), events))
     assert outcome.choices[0].parts[0] == Refusal(text="No.")
 
 
@@ -354,7 +370,9 @@ def test_a_cut_waits_for_thoughts() -> None:
         *part_events(2, "prose"),
         ReasoningDelta(0, "t"),
     ]
-    stage = made(ObsidianPolicy(stop=True, stop_mode="first"))
+    stage = made(
+        ObsidianPolicy(chat=ChatSettings(stop_after_tools=True, stop_after_tools_mode="first"))
+    )
     found = run(stage, events)
     assert not stage.is_over
     found += run(stage, [PartEnded(0, thought), Finished("tool_calls"), Completed()])
@@ -362,7 +380,7 @@ def test_a_cut_waits_for_thoughts() -> None:
 
 
 def test_who_waits_no_longer_gets_the_end() -> None:
-    stage = made(ObsidianPolicy(stop=True))
+    stage = made(ObsidianPolicy(chat=ChatSettings(stop_after_tools=True)))
     found = run(stage, answer("Hi.", ONE)[:-3])
     assert stage.awaits_calls
     stage.stop()
@@ -374,13 +392,13 @@ def test_who_waits_no_longer_gets_the_end() -> None:
 
 @pytest.mark.parametrize("stop", [None, False])
 def test_nobody_waits_where_the_turn_is_not_to_stop(stop: bool | None) -> None:
-    stage = made(ObsidianPolicy(stop=stop))
+    stage = made(ObsidianPolicy(chat=ChatSettings(stop_after_tools=stop)))
     run(stage, answer("Hi.", ONE)[:-3])
     assert not stage.awaits_calls
 
 
 def test_nobody_waits_while_a_call_is_under_way_or_after_the_finish() -> None:
-    stage = made(ObsidianPolicy(stop=True))
+    stage = made(ObsidianPolicy(chat=ChatSettings(stop_after_tools=True)))
     waited = [stage.awaits_calls]
     steps: list[list[Event]] = [
         [Started(), *part_events(0, ONE), *part_events(1, TWO)[:2]],
@@ -394,7 +412,9 @@ def test_nobody_waits_while_a_call_is_under_way_or_after_the_finish() -> None:
 
 
 def test_an_answer_that_is_there_as_a_whole_keeps_its_own_end() -> None:
-    stage = made(ObsidianPolicy(stop=True, stop_mode="first"))
+    stage = made(
+        ObsidianPolicy(chat=ChatSettings(stop_after_tools=True, stop_after_tools_mode="first"))
+    )
     stage.expect_complete()
     outcome = checked(run(stage, answer("Hi.", ONE, TWO, "tail", finish="length")))
     assert calls_of(outcome) == CALLS[:1]
@@ -462,7 +482,7 @@ def test_other_results_are_emitted() -> None:
 
 
 def test_remarks_keep_to_their_part_or_lose_it() -> None:
-    stage = made(ObsidianPolicy(max_calls=1))
+    stage = made(ObsidianPolicy(chat=ChatSettings(tool_block_max=1)))
     run(stage, [Started(), *part_events(0, TWO), *part_events(1, ONE)[:1]])
     assert stage.feed(Progress("x", 1)) == (Progress("x", None),)
     assert stage.feed(Noticed("ping")) == (Noticed("ping"),)
@@ -471,7 +491,7 @@ def test_remarks_keep_to_their_part_or_lose_it() -> None:
 # --- however it is cut ------------------------------------------------------------------------------------------------
 
 POLICIES = [
-    ObsidianPolicy(mode=mode, stop=stop, stop_mode=how, suppress_tail=tail, max_calls=most, dedup=dedup)
+    ObsidianPolicy(mode=mode, chat=ChatSettings(stop_after_tools=stop, stop_after_tools_mode=how, suppress_tail_after_tools=tail, tool_block_max=most, tool_block_dedup=dedup))
     for mode in ("obsidian-xml", "openai-json")
     for stop in (None, True, False)
     for how in ("burst", "first")
@@ -493,7 +513,7 @@ def test_how_an_answer_is_cut_changes_nothing_that_is_emitted(seed: int) -> None
 
 
 def test_deltas_of_a_withheld_call_are_not_emitted() -> None:
-    stage = made(ObsidianPolicy(max_calls=1))
+    stage = made(ObsidianPolicy(chat=ChatSettings(tool_block_max=1)))
     run(stage, [Started(), *part_events(0, TWO)])
     assert run(stage, part_events(1, ONE)) == []
     assert stage.feed(UsageReported(Usage(input=1))) == (UsageReported(Usage(input=1)),)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dragoman.dialects.responses import Create
+from dragoman.dialects.responses.websocket import Create
 from dragoman.errors import RequestRefused
 from dragoman.model.parts import Text
 from dragoman.model.request import Request, Turn

@@ -13,7 +13,7 @@ from dragoman._json import Raw
 from dragoman.config.settings import StoreSettings
 from dragoman.core.fold import unfold
 from dragoman.dialects.codec import EncodeContext
-from dragoman.dialects.responses import queue_response
+from dragoman.dialects.responses.encode import queue_response
 from dragoman.dialects.translate import make_encoder
 from dragoman.errors import StoreConflict, StoreMissing
 from dragoman.model.outcome import Choice, ErrorInfo, Outcome

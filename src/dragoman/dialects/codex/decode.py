@@ -1,24 +1,23 @@
 """Reads the messages of a `codex app-server` child: one turn of one thread, as the events of one answer.
 
-The child serves many threads over one pipe; a reader follows one turn of one thread and ignores all others. Without a
-thread and a turn, it follows the first turn that sends a message. JSON-RPC itself (ids, answers, approvals) belongs to the
-caller, who can see in `Progress("item/tool/call")` which request asks for which call.
+The child serves many threads over one pipe; a reader follows the first turn that sends a message and ignores all others.
+JSON-RPC itself (ids, answers, approvals) belongs to the caller, who can see in `Progress("item/tool/call")` which request
+asks for which call.
 
 A turn may hold many model responses with the client's tool results between them. A gateway that must end its answer at
-the calls uses `pause()`, and later reads the rest of the turn with the reader that `resume()` returns. A caller that has
-only a stream of messages to the reader does the same with two messages that the gateway adds: `ANSWER` before the first
-(the answer's id, the offered tools, the calls of an earlier answer) and `PAUSE` at the end.
+the calls adds two messages to each answer's stream: `ANSWER` before the first (the answer's id, the offered tools, the
+calls of an earlier answer) and `PAUSE` at the end.
 
 `rawResponseItem/completed` repeats the conversation as the model sees it; the reader takes from it only what no other
 message has: exact arguments, encrypted reasoning, and the actions of Codex's own tools.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from dragoman._json import FAST_FAILURES, Raw, as_object, dumps
+from dragoman._json import FAST_FAILURES, Raw, as_object
 from dragoman.core.fields import (
     Fields,
     read_bool,
@@ -36,7 +35,7 @@ from dragoman.core.open_parts import OpenPart, Parts
 from dragoman.core.surrogates import replace_lone
 from dragoman.dialects.codec import DecodeContext
 from dragoman.dialects.codex.errors import error_from_wire
-from dragoman.dialects.codex.items import Calls, Items, KnownCall, Sighting
+from dragoman.dialects.codex.items import Calls, Items, Sighting
 from dragoman.dialects.codex.wire import TEXT_DELTA, decode_text_delta, is_phantom, raw_of
 from dragoman.dialects.stream_decoder import Step
 from dragoman.model.events import (
@@ -95,9 +94,8 @@ class TurnUsage:
     the response's calls, and so in the next answer.
     """
 
-    def __init__(self, spent: dict[str, int] | None = None) -> None:
-        self._before = spent
-        self._sum: dict[str, int] | None = spent
+    def __init__(self) -> None:
+        self._before: dict[str, int] | None = None
         self._added: dict[str, int] | None = None
 
     def by_response(self) -> None:
@@ -121,46 +119,22 @@ class TurnUsage:
         if not total:
             return None
         if self._added is not None:
-            self._sum = total
             return None
         if self._before is None:
             self._before = {name: count - last.get(name, 0) for name, count in total.items()}
-        self._sum = total
         spent = {name: count - self._before.get(name, 0) for name, count in total.items()}
         return replace(Usage(), **spent)
-
-    def resume(self) -> "TurnUsage":
-        """Return the counter for the next answer of the same turn."""
-        rest = TurnUsage(self._sum)
-        if self._added is not None:
-            rest.by_response()
-        return rest
-
-
-class PreviousAnswer(Struct):
-    """The state of the previous answer that a reader needs when one turn becomes two answers."""
-
-    calls: dict[str, KnownCall]
-    usage: TurnUsage
 
 
 class CodexReader:
     """Reads one turn. A `FrameReader` whose frames are lines: one JSON-RPC message each."""
 
-    def __init__(
-        self,
-        context: DecodeContext = _NO_CONTEXT,
-        *,
-        thread_id: str | None = None,
-        turn_id: str | None = None,
-        earlier: PreviousAnswer | None = None,
-    ) -> None:
+    def __init__(self, context: DecodeContext = _NO_CONTEXT) -> None:
         self.over = False
         self.frame = 0
         self.problems: list[tuple[str, str]] = []
-        self._context = context
-        self._thread = thread_id
-        self._turn = turn_id
+        self._thread: str | None = None
+        self._turn: str | None = None
         self._parts = Parts(
             self.problems,
             tools=context.tools,
@@ -168,9 +142,8 @@ class CodexReader:
             seed=context.seed,
         )
         self._items = Items(self._parts)
-        self._known: dict[str, KnownCall] = earlier.calls if earlier is not None else {}
-        self._calls = Calls(self._parts, context, self._known)
-        self._usage = earlier.usage if earlier is not None else TurnUsage()
+        self._calls = Calls(self._parts, context)
+        self._usage = TurnUsage()
         self._limits: Limits | None = None
         self._error: ErrorInfo | None = None
         self._has_started = False
@@ -185,8 +158,8 @@ class CodexReader:
             "item/completed": self._item_completed,
             "item/agentMessage/delta": self._message_delta,
             "item/reasoning/summaryPartAdded": self._nothing,
-            "item/reasoning/summaryTextDelta": self._summary_delta,
-            "item/reasoning/textDelta": self._content_delta,
+            "item/reasoning/summaryTextDelta": partial(self._add_thought, "summary"),
+            "item/reasoning/textDelta": partial(self._add_thought, "content"),
             "item/tool/call": self._tool_call,
             "rawResponseItem/completed": self._raw_item,
             "rawResponse/completed": self._response_completed,
@@ -203,10 +176,6 @@ class CodexReader:
 
     def read(self, frame: Frame) -> tuple[Event, ...]:
         return self.read_line(frame.data) if frame.data is not None else ()
-
-    def read_message(self, message: Mapping[str, object]) -> tuple[Event, ...]:
-        """Read a message that is already parsed."""
-        return self.read_line(dumps(dict(message)))
 
     def read_line(self, line: bytes) -> tuple[Event, ...]:
         """Read one message of the pipe.
@@ -239,23 +208,11 @@ class CodexReader:
             params = decode_text_delta(line).params
         except FAST_FAILURES:
             return False
-        if params.thread_id != self._thread or params.turn_id != self._turn or not params.delta:
+        is_ours = params.thread_id == self._thread and params.turn_id == self._turn
+        if not is_ours or not self._has_started or not params.delta:
             return False
-        return self._items.append(params.item_id, params.delta)
-
-    def pause(self) -> tuple[Event, ...]:
-        """End this answer here: the caller stops reading to run the waiting calls."""
-        self._finish(None, None)
-        return self._parts.take()
-
-    def resume(self) -> "CodexReader":
-        """Return a reader for the rest of this turn, as another answer, without the calls of this one."""
-        return CodexReader(
-            self._context,
-            thread_id=self._thread,
-            turn_id=self._turn,
-            earlier=PreviousAnswer(self._known, self._usage.resume()),
-        )
+        self._items.add_text(params.item_id, params.delta)
+        return True
 
     def end(self) -> tuple[Event, ...]:
         if self.over:
@@ -312,9 +269,7 @@ class CodexReader:
         self._usage.by_response()
         if "tools" in params:
             self._calls.offer(read_texts(params.get("tools")))
-        for call_id in read_texts(params.get("calls")):
-            known = self._known[call_id] = KnownCall("client", "function")
-            known.sightings |= {"raw", "started", "request"}
+        self._calls.note_earlier(read_texts(params.get("calls")))
 
     def _pause_announced(self, _params: Fields, _: Fields) -> None:
         self._finish(None, None)
@@ -360,13 +315,7 @@ class CodexReader:
             self._begin()
             self._items.add_text((read_fragment(params.get("itemId")) or ""), text)
 
-    def _summary_delta(self, params: Fields, _: Fields) -> None:
-        self._add_thought(params, "summary")
-
-    def _content_delta(self, params: Fields, _: Fields) -> None:
-        self._add_thought(params, "content")
-
-    def _add_thought(self, params: Fields, channel: ReasoningChannel) -> None:
+    def _add_thought(self, channel: ReasoningChannel, params: Fields, _: Fields) -> None:
         text = read_fragment(params.get("delta")) or ""
         if text:
             self._begin()

@@ -20,6 +20,7 @@ which only Codex's own tools have.
 from collections.abc import Iterable
 from typing import Literal, cast
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman._json import is_strict, raw
@@ -83,14 +84,6 @@ class Items:
             self._report_missing_start(item_id)
             reasoning = self._begin_reasoning(item_id, None)
         reasoning.add(text, channel, index)
-
-    def append(self, item_id: str, text: str) -> bool:
-        """Add text to a started message, the common case of `add_text`; False if no such message is open."""
-        message = self._open.get(item_id)
-        if not isinstance(message, OpenText):
-            return False
-        message.add(text)
-        return True
 
     def complete(self, fields: Fields, *, is_message: bool) -> None:
         """Read the finished item. Text that the deltas lacked is emitted; where item and deltas differ, the item wins."""
@@ -191,34 +184,26 @@ Sighting = Literal["raw", "started", "request", "completed"]
 _PLAIN_NAMESPACE = "functions"
 
 
-class KnownCall:
+class KnownCall(Struct):
     """A call that was emitted in this answer or in an earlier answer of the same turn."""
 
-    __slots__ = ("answered", "executor", "kind", "sightings")
-
-    def __init__(self, executor: Executor, kind: CallKind) -> None:
-        self.executor: Executor = executor
-        self.kind: CallKind = kind
-        self.answered = False
-        self.sightings: set[Sighting] = set()
+    executor: Executor
+    kind: CallKind
+    sightings: set[Sighting] = set()
+    answered: bool = False
 
 
 class Calls:
-    """The calls of one answer. The answers of a turn share `known`, so that no call is emitted twice."""
+    """The calls of one answer."""
 
-    def __init__(
-        self,
-        parts: Parts,
-        context: DecodeContext,
-        known: dict[str, KnownCall],
-    ) -> None:
+    def __init__(self, parts: Parts, context: DecodeContext) -> None:
         self._parts = parts
         self._offered: set[tuple[str | None, str]] = {
             (tool.namespace, tool.name) for tool in context.tools
         }
         self._is_offer_known = bool(self._offered)
         self._is_private = False
-        self._known = known
+        self._known: dict[str, KnownCall] = {}
         self._numbers: dict[str, int] = {}
 
     @property
@@ -233,6 +218,11 @@ class Calls:
         because some clients run every call they receive."""
         self._offered = {(None, name) for name in names}
         self._is_offer_known = self._is_private = True
+
+    def note_earlier(self, call_ids: Iterable[str]) -> None:
+        """Note the calls that an earlier answer of this turn has emitted."""
+        for call_id in call_ids:
+            self._known[call_id] = KnownCall("client", "function", {"raw", "started", "request"})
 
     def part_of(self, call_id: str) -> int | None:
         """Return the number of the call's part in this answer."""
@@ -331,9 +321,7 @@ class Calls:
             opened.drop(is_fault=True)
             return False
         opened.end("completed", replace(call, name=opened.header.name))
-        known = KnownCall(call.executor, call.kind)
-        known.sightings.add(sighting)
-        self._known[opened.header.call_id] = known
+        self._known[opened.header.call_id] = KnownCall(call.executor, call.kind, {sighting})
         self._numbers[opened.header.call_id] = opened.part
         return True
 

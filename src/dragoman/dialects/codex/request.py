@@ -20,7 +20,7 @@ sealed reasoning keeps its id, because the seal is bound to it.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import assert_never
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from dragoman._json import dumps_document
 from dragoman.core.aliases import NameLimits, NameMap, alias_id, is_named
@@ -310,19 +310,12 @@ def _free(wire: str, taken: set[str], limit: int) -> str:
     return name
 
 
-class DynamicTools(Struct, frozen=True):
-    """The tools of a thread, as they are sent."""
-
-    tools: list[dict[str, object]]
-    repairs: tuple[Repair, ...]
-
-
 def offer_tools(
     tools: Iterable[Tool], choice: ToolChoice | None, names: NameMap, target: Target, book: LossBook
-) -> DynamicTools:
-    """Return the tools that may be called, each once."""
+) -> tuple[list[_Item], list[Repair]]:
+    """Return the tools that may be called, each once, and the repairs."""
     allowed = _allowed(choice)
-    offered: list[dict[str, object]] = []
+    offered: list[_Item] = []
     repairs: list[Repair] = []
     seen: set[tuple[str | None, str]] = set()
     for number, tool in enumerate(tools):
@@ -338,7 +331,7 @@ def offer_tools(
             seen.add(key)
             offered.append(_function(tool, where, names, target, book))
     _note_choice(choice, book)
-    return DynamicTools(offered, tuple(repairs))
+    return offered, repairs
 
 
 def _allowed(choice: ToolChoice | None) -> set[tuple[str | None, str]] | None:
@@ -446,8 +439,8 @@ def encode_request(
     ]
     names = wire_names(tuple(filter(is_named, request.tools)), used, target.names)
     instructions, conversation = split_instructions(turns, book)
-    offer = offer_tools(request.tools, request.tool_choice, names, target, book)
-    thread: dict[str, object] = {"baseInstructions": instructions, "dynamicTools": offer.tools}
+    tools, repairs = offer_tools(request.tools, request.tool_choice, names, target, book)
+    thread: dict[str, object] = {"baseInstructions": instructions, "dynamicTools": tools}
     if request.model not in CONFIGURED_MODELS:
         thread["model"] = request.model
     if request.verbosity in _VERBOSITIES:
@@ -462,8 +455,9 @@ def encode_request(
     if request.parallel_calls is False:
         body["serial"] = True
     _note_unsaid(request, book)
-    repairs = (*pairing, *offer.repairs)
-    return EncodedRequest(dumps_document(body), names, book.losses, repairs, request.stop)
+    return EncodedRequest(
+        dumps_document(body), names, book.losses, (*pairing, *repairs), request.stop
+    )
 
 
 def _turn(request: Request, book: LossBook) -> dict[str, object]:

@@ -157,11 +157,9 @@ def _read_odd_usage(value: Raw) -> Usage | None:
     inputs = read_object(fields.get("input_tokens_details"))
     outputs = read_object(fields.get("output_tokens_details"))
     rest = without(fields, _USAGE_FIELDS)
-    # Details with other fields than these counts are kept whole.
-    if without(inputs, _DETAIL_COUNTS["input_tokens_details"]):
-        rest["input_tokens_details"] = fields["input_tokens_details"]
-    if without(outputs, _DETAIL_COUNTS["output_tokens_details"]):
-        rest["output_tokens_details"] = fields["output_tokens_details"]
+    for (name, counts), details in zip(_DETAIL_COUNTS.items(), (inputs, outputs), strict=True):
+        if without(details, counts):  # details with other fields than these counts are kept whole
+            rest[name] = fields[name]
     return Usage(
         input=read_int(fields.get("input_tokens")),
         output=read_int(fields.get("output_tokens")),

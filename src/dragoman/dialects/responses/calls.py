@@ -25,22 +25,8 @@ from dragoman.dialects.responses.items import (
     read_regular_call,
 )
 from dragoman.dialects.responses.open_items import ItemCall, OpenItem, OpenItems
-from dragoman.dialects.responses.wire import (
-    CALL_ITEMS,
-    CodeDelta,
-    CustomInputDelta,
-    Delta,
-    FunctionArgumentsDelta,
-    McpArgumentsDelta,
-)
+from dragoman.dialects.responses.wire import CALL_ITEMS
 from dragoman.model.parts import Call, PartStatus
-
-_WIRES: dict[str, type[Delta]] = {
-    "function_call": FunctionArgumentsDelta,
-    "custom_tool_call": CustomInputDelta,
-    "mcp_call": McpArgumentsDelta,
-    "code_interpreter_call": CodeDelta,
-}
 
 
 class OutputCalls:
@@ -77,7 +63,7 @@ class OutputCalls:
             if not call.open.is_announced:
                 spec = CALL_ITEMS[item.type]
                 call.open.become(_merged(call.open.header, header), spec.empty)
-                call.wire = _WIRES.get(item.type)
+                call.wire = spec.delta
         else:
             call = self._add(item, header, item.type)
         call.open.early = said.input
@@ -295,7 +281,7 @@ class OutputCalls:
     def _add(self, item: OpenItem, header: Call, item_type: str) -> ItemCall:
         spec = CALL_ITEMS[item_type]
         opened = OpenCall(self._parts, header, empty=spec.empty)
-        call = ItemCall(opened, _WIRES.get(item_type), self._count)
+        call = ItemCall(opened, spec.delta, self._count)
         self._count += 1
         item.calls.append(call)
         return call

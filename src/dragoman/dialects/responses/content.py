@@ -112,14 +112,11 @@ def output_text_fields(
     }
 
 
-def read_media_url(value: Raw | None) -> str | None:
-    """Return an image's URL: a string in this dialect, but some clients send Chat's object."""
-    return read_text(value) or read_text(read_object(value).get("url"))
-
-
 def read_image(fields: Fields, known: Collection[str] = _IMAGE_FIELDS) -> Media:
     """Read an image of a message, or a screenshot."""
-    url = read_media_url(fields.get("image_url"))
+    value = fields.get("image_url")
+    # A string in this dialect, but some clients send Chat's object.
+    url = read_text(value) or read_text(read_object(value).get("url"))
     inline = split_data_url(url)
     return Media(
         kind="image",
@@ -181,27 +178,24 @@ def media_fields(media: Media) -> dict[str, object] | None:
 
 
 def _image_fields(media: Media) -> dict[str, object]:
-    out: dict[str, object] = {"type": "input_image"}
-    url = image_url(media)
-    if url is not None:
-        out["image_url"] = url
-    if media.file_id is not None:
-        out["file_id"] = media.file_id
-    out["detail"] = media.detail or "auto"
-    return out
+    values = {"image_url": image_url(media), "file_id": media.file_id}
+    return {"type": "input_image", **_given(values), "detail": media.detail or "auto"}
 
 
 def _file_fields(media: Media) -> dict[str, object]:
-    out: dict[str, object] = {"type": "input_file"}
-    values: Mapping[str, str | None] = {
+    values = {
         "filename": media.filename,
         "file_data": file_data(media),
         "file_url": media.url,
         "file_id": media.file_id,
         "detail": media.detail,
     }
-    out.update({key: value for key, value in values.items() if value is not None})
+    out: dict[str, object] = {"type": "input_file", **_given(values)}
     if "file_data" in out and "filename" not in out:
         # OpenAI refuses inline data without a name.
         out["filename"] = "file"
     return out
+
+
+def _given(values: Mapping[str, str | None]) -> dict[str, str]:
+    return {key: value for key, value in values.items() if value is not None}

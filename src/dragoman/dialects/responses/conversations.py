@@ -230,7 +230,7 @@ def _complete(
             code="invalid_value",
         )
     if is_checked:
-        _check_length(f"{where}.id", "string", item_id or "", MAX_ITEM_ID)
+        _check_length(f"{where}.id", "string", len(item_id or ""), MAX_ITEM_ID)
     if not item_id or len(item_id) > MAX_ITEM_ID:
         item_id = minted
     out: dict[str, object] = {"id": item_id, "type": kind, **fields}
@@ -269,13 +269,7 @@ def _need(fields: Fields, name: str) -> None:
 
 def _new_items(fields: Fields) -> NewItems:
     entries = ask_list(fields, "items") or ()
-    if len(entries) > MAX_NEW_ITEMS:
-        raise RequestRefused(
-            f"Invalid 'items': array too long. Expected an array with maximum length {MAX_NEW_ITEMS}, "
-            f"but got an array with length {len(entries)} instead.",
-            param="items",
-            code="array_above_max_length",
-        )
+    _check_length("items", "array", len(entries), MAX_NEW_ITEMS, kind="array")
     for number, entry in enumerate(entries):
         if _is_trigger(entry):
             raise RequestRefused(
@@ -306,17 +300,18 @@ def _metadata(fields: Fields) -> bytes:
                 param=where,
                 code="invalid_type",
             )
-        _check_length(where, "property name", name, MAX_METADATA_NAME)
-        _check_length(where, "string", text, MAX_METADATA_VALUE)
+        _check_length(where, "property name", len(name), MAX_METADATA_NAME)
+        _check_length(where, "string", len(text), MAX_METADATA_VALUE)
         metadata[name] = text
     return dumps_document(metadata)
 
 
-def _check_length(where: str, what: str, text: str, most: int) -> None:
-    if len(text) > most:
+def _check_length(where: str, what: str, size: int, most: int, kind: str = "string") -> None:
+    if size > most:
+        article = "an" if kind == "array" else "a"
         raise RequestRefused(
-            f"Invalid '{where}': {what} too long. Expected a string with maximum length {most}, "
-            f"but got a string with length {len(text)} instead.",
+            f"Invalid '{where}': {what} too long. Expected {article} {kind} with maximum length {most}, "
+            f"but got {article} {kind} with length {size} instead.",
             param=where,
-            code="string_above_max_length",
+            code=f"{kind}_above_max_length",
         )

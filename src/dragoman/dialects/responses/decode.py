@@ -46,9 +46,9 @@ from dragoman.dialects.responses.output import OutputReader
 from dragoman.dialects.responses.wire import (
     ENVELOPE_FIELDS,
     KEEPALIVE_EVENTS,
+    REASONING_DELTAS,
     TERMINAL_EVENTS,
     Delta,
-    ReasoningTextDelta,
     decode_delta,
 )
 from dragoman.dialects.stream_decoder import Step
@@ -130,7 +130,7 @@ class ResponsesReader:
         if known is None:
             return None
         wire, part, index = known
-        if wire is not type(delta) or not part.is_plain or delta.output_index is None:
+        if wire != delta.type or not part.is_plain or delta.output_index is None:
             return None
         text = delta.delta
         if type(part) is OpenCall:
@@ -413,6 +413,6 @@ def _failed_body(data: bytes, error: ErrorInfo, kind: str) -> Step:
 
 def _goes_on(reasoning: OpenReasoning, delta: Delta) -> bool:
     """Return whether a delta belongs to the reasoning entry that grew last."""
-    if type(delta) is ReasoningTextDelta:
+    if delta.type == REASONING_DELTAS["content"]:
         return reasoning.channel == "content" and reasoning.index == delta.content_index
     return reasoning.channel == "summary" and reasoning.index == delta.summary_index

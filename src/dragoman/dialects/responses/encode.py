@@ -27,7 +27,6 @@ from dragoman.dialects.codec import EncodeContext
 from dragoman.dialects.responses.encode_items import ItemStream, NumberedEventWriter, StreamState
 from dragoman.dialects.responses.envelope import (
     Envelope,
-    TerminalEvent,
     bare_response,
     ending_of,
     required_action,
@@ -68,19 +67,6 @@ from dragoman.sse import encode_comment, parse_lines
 
 _NO_CONTEXT = EncodeContext()
 _BEFORE: frozenset[type[Event]] = frozenset({Started, Failed, Noticed})
-_ABOUT_PARTS: frozenset[type[Event]] = frozenset(
-    {
-        PartStarted,
-        PartEnded,
-        TextDelta,
-        ReasoningDelta,
-        InputDelta,
-        OutputDelta,
-        MediaDelta,
-        AnnotationAdded,
-        Progress,
-    }
-)
 _OURS = frozenset({"response.required_action"})  # only the `required_action` profile writes it
 
 
@@ -170,7 +156,8 @@ class ResponsesEncoder:
 
     def _is_late(self, event: Event) -> bool:
         is_aside = isinstance(event, PartStarted) and event.choice != 0
-        return self._state is _State.OPEN and type(event) in _ABOUT_PARTS and not is_aside
+        is_about_part = type(event) in _ITEM_HANDLERS or isinstance(event, Progress)
+        return self._state is _State.OPEN and is_about_part and not is_aside
 
     def resume(self, seen: Sequence[Event], last: bytes, choices: int) -> None:  # noqa: ARG002 -- a response has one choice
         """See `codec.StreamEncoder`. Closes a message whose texts have ended, as the upstream has done."""
@@ -283,18 +270,15 @@ class ResponsesEncoder:
         action = self._required_action()
         if action is not None:
             return self._pause(envelope, action)
-        return self._terminal(ending, envelope)
+        response = envelope.write(
+            ending.status, self._stream.output, self._usage, incomplete_details=ending.details
+        )
+        return self._end(ending.event, ending.status, response)
 
     def _opened(self) -> Envelope:
         if self._envelope is None:
             raise AssertionError("expected Started before the end")
         return self._envelope
-
-    def _terminal(self, ending: TerminalEvent, envelope: Envelope) -> bytes:
-        response = envelope.write(
-            ending.status, self._stream.output, self._usage, incomplete_details=ending.details
-        )
-        return self._end(ending.event, ending.status, response)
 
     def _required_action(self) -> JsonObject | None:
         waits = self._finished is not None and self._finished.reason == "tool_calls"

@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from itertools import chain, count
 from typing import Never, assert_never, final
 
+from msgspec import Struct
+
 from dragoman._json import Raw, dumps, dumps_each, dumps_text
 from dragoman.core.fields import Fields, own_fields
 from dragoman.core.losses import LossBook
@@ -51,6 +53,9 @@ from dragoman.model.parts import (
     Result,
     Text,
 )
+
+_Named = tuple[str, JsonObject]
+"""An event: its name and its fields."""
 
 
 class DeltaTemplate:
@@ -115,19 +120,18 @@ class NumberedEventWriter:
         return template.line * len(texts) % tuple(holes)
 
 
-class StreamState:
+class StreamState(Struct, eq=False):
     """The state that the streams of all items share.
 
     `output` has an entry for every item from its first event on, so indices are dense and equal the final order. `held` are
     the events that close incomplete parts: written if the answer continues, dropped before a failure.
     """
 
-    def __init__(self, events: NumberedEventWriter, items: ItemWriter, book: LossBook) -> None:
-        self.events = events
-        self.items = items
-        self.book = book
-        self.output: list[object] = []
-        self.held: list[tuple[str, JsonObject]] = []
+    events: NumberedEventWriter
+    items: ItemWriter
+    book: LossBook
+    output: list[object] = []
+    held: list[_Named] = []
 
     def add_item(self, item: object) -> tuple[int, bytes]:
         """Announce an item and return its index and its event."""
@@ -149,7 +153,11 @@ class StreamState:
     def release(self) -> bytes:
         """Write the held events."""
         held, self.held = self.held, []
-        return b"".join([self.events.event(name, fields) for name, fields in held])
+        return self.write(held)
+
+    def write(self, written: Sequence[_Named]) -> bytes:
+        """Write events, each by its name and its fields."""
+        return b"".join([self.events.event(name, fields) for name, fields in written])
 
 
 @final
@@ -169,7 +177,7 @@ class MessageStream:
         self._annotations = 0
         self._is_refusal = False
         self._status: PartStatus = "completed"
-        self._held: list[tuple[str, JsonObject]] = []
+        self._held: list[_Named] = []
 
     def start(self, part: int, header: MessagePart) -> bytes:
         """Start another content part of this message."""
@@ -178,11 +186,9 @@ class MessageStream:
         self._is_refusal = isinstance(header, Refusal)
         opening, self._opening = self._opening, b""
         late, self._held = self._held, []
-        events = self._state.events
-        out = [opening, *(events.event(name, fields) for name, fields in late)]
         place = self._place()
         empty = self._state.items.empty_content(header)
-        out.append(events.event("response.content_part.added", {**place, "part": empty}))
+        late.append(("response.content_part.added", {**place, "part": empty}))
         match header:
             case Text():
                 name = "response.output_text.delta"
@@ -193,7 +199,7 @@ class MessageStream:
                 self.template = DeltaTemplate(part, None)
             case _:
                 assert_never(header)
-        return b"".join(out)
+        return opening + self._state.write(late)
 
     def delta(self, event: TextDelta) -> bytes:
         if event.logprobs is None or self._is_refusal:
@@ -214,7 +220,7 @@ class MessageStream:
         """End the content part; more parts of the message may follow."""
         place = self._place()
         content = self._state.items.content(value)
-        written: list[tuple[str, JsonObject]] = []
+        written: list[_Named] = []
         match value:
             case Text():
                 logprobs = Raw(b"[]") if value.logprobs is None else value.logprobs
@@ -234,7 +240,7 @@ class MessageStream:
         if self._status != "completed":
             self._held += written
             return b""
-        return b"".join([self._state.events.event(name, fields) for name, fields in written])
+        return self._state.write(written)
 
     def close(self) -> bytes:
         """End the message. The end is held if the last text is incomplete."""
@@ -256,7 +262,6 @@ def _item_extra(part: MessagePart) -> Extra | None:
 
 
 _Key = tuple[ReasoningChannel, int]
-_Named = tuple[str, JsonObject]
 
 _NAMES = {
     # channel: its index field, and the names of its events
@@ -286,7 +291,7 @@ class ReasoningStream:
         template = self._templates.get(key)
         out = b""
         if template is None:
-            out = self._write(self._close_entry()) + self._write([self._open_entry(key)])
+            out = self._state.write([*self._close_entry(), self._open_entry(key)])
             template = self._templates[key]
         if not event.text:
             return out
@@ -302,7 +307,7 @@ class ReasoningStream:
         if is_held:
             self._state.held += written
             return self._state.end_item(self._index, item, is_held=True)
-        return self._write(written) + self._state.end_item(self._index, item)
+        return self._state.write(written) + self._state.end_item(self._index, item)
 
     def _open_empty(self, channel: ReasoningChannel, count: int) -> list[_Named]:
         """Write the entries without text, which had no deltas."""
@@ -338,22 +343,12 @@ class ReasoningStream:
     def _place(self, index_name: str, index: int) -> JsonObject:
         return {"item_id": self._id, "output_index": self._index, index_name: index}
 
-    def _write(self, written: list[_Named]) -> bytes:
-        return b"".join([self._state.events.event(name, fields) for name, fields in written])
-
 
 IDLE = DeltaTemplate(-1, None)
 """The template while no part is open."""
 
 CALLING = "calling"
 """The stage of a call that the gateway runs: its input is complete, and the event carries it."""
-
-_INPUT_EVENTS = {
-    "function_call": "response.function_call_arguments",
-    "custom_tool_call": "response.custom_tool_call_input",
-    "mcp_call": "response.mcp_call_arguments",
-    "code_interpreter_call": "response.code_interpreter_call_code",
-}
 
 
 @final
@@ -365,17 +360,16 @@ class _CallStream:
         self._state = state
         self._id = state.items.item_id(spec.type, header.item_id)
         self._index, self.opening = state.add_item(state.items.call(header, spec, self._id))
-        self._family = _INPUT_EVENTS.get(spec.type)
         self.place: JsonObject = {"item_id": self._id, "output_index": self._index}
-        kind = InputDelta if self._family is not None and is_streamed(header, spec) else None
-        self.template = DeltaTemplate(part, kind, f"{self._family}.delta", self.place)
+        kind = InputDelta if spec.events and is_streamed(header, spec) else None
+        self.template = DeltaTemplate(part, kind, f"{spec.events}.delta", self.place)
         self.is_hosted = header.executor == "gateway" and spec.kind == "mcp"
         self._has_input = False
 
     def write_input(self, fields: Fields) -> bytes:
         """Write the complete input of a call that stays open; `fields` holds the whole input."""
         self._has_input = True
-        return self._state.events.event(f"{self._family}.done", {**self.place, **fields})
+        return self._state.events.event(f"{self._spec.events}.done", {**self.place, **fields})
 
     def end(self, value: Call) -> bytes:
         item = self._state.items.call(value, self._spec, self._id)
@@ -384,9 +378,9 @@ class _CallStream:
             self._state.output[self._index] = item
             return b""
         out = b""
-        if self._family is not None and not self._has_input:
+        if self._spec.events and not self._has_input:
             fields: JsonObject = {**self.place, self._spec.field: item[self._spec.field]}
-            out = self._state.events.event(f"{self._family}.done", fields)
+            out = self._state.events.event(f"{self._spec.events}.done", fields)
         if self.is_hosted:
             out += self._state.events.event(f"response.{self.type}.{value.status}", self.place)
         return out + self._state.end_item(self._index, item)

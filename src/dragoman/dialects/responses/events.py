@@ -24,12 +24,12 @@ from dragoman.dialects.responses.items import check_input, check_item
 from dragoman.dialects.responses.open_items import OpenItem
 from dragoman.dialects.responses.output import CLIENT_INPUT, OutputReader
 from dragoman.dialects.responses.wire import (
-    INPUT_FAMILIES,
+    CALL_ITEMS,
     PROGRESS_EVENTS,
-    REPEATED_EVENTS,
+    REASONING_DELTAS,
+    REFUSAL_DELTA,
     TERMINAL_EVENTS,
-    ReasoningTextDelta,
-    SummaryTextDelta,
+    TEXT_DELTA,
 )
 from dragoman.errors import MalformedJson
 from dragoman.model.events import MediaDelta, OutputDelta, Progress, ReasoningChannel
@@ -111,7 +111,8 @@ def _index(item: OpenItem, fields: Fields) -> int:
     return max(item.texts, default=0) if index is None else index
 
 
-def _part_added(output: OutputReader, fields: Fields) -> bool:
+def _part(output: OutputReader, fields: Fields, *, is_end: bool) -> bool:
+    """Open or close a content part of a message, or an entry of a reasoning."""
     part = fields.get("part")
     if part is None:
         return False
@@ -122,33 +123,24 @@ def _part_added(output: OutputReader, fields: Fields) -> bool:
     if item.done:
         return _note_late(output, item)
     if item.type == "reasoning":
-        return _summary_added("content", output, fields)
-    index = read_int(fields.get("content_index"))
-    output.open_part(item, len(item.texts) if index is None else index, part)
-    return True
-
-
-def _part_done(output: OutputReader, fields: Fields) -> bool:
-    part = fields.get("part")
-    if part is None:
-        return False
-    expect_object(part, "part")
-    item = _find(output, fields, _PART_OWNERS) or _find_or_imply(
-        output, fields, _MESSAGE, "message"
-    )
-    if item.done:
-        return _note_late(output, item)
-    if item.type == "reasoning":
-        return _summary_done("content", output, fields)
-    if item.type == "message":
+        return _entry("content", output, fields, is_end=is_end)
+    if not is_end:
+        index = read_int(fields.get("content_index"))
+        output.open_part(item, len(item.texts) if index is None else index, part)
+    elif item.type == "message":
         output.close_part(item, _index(item, fields), part)
     return True
 
 
-def _text_delta(header: Text | Refusal, output: OutputReader, fields: Fields) -> bool:
+def _delta(fields: Fields) -> str:
     text = expect_text(fields.get("delta"), "delta")
     if text is None:
         raise MalformedJson("expected a delta, got none")
+    return text
+
+
+def _text_delta(header: Text | Refusal, output: OutputReader, fields: Fields) -> bool:
+    text = _delta(fields)
     item = _find_or_imply(output, fields, _MESSAGE, "message")
     index = _index(item, fields)
     if item.done:
@@ -192,41 +184,33 @@ def _place(channel: ReasoningChannel, fields: Fields) -> int:
     return max(read_int(fields.get(f"{channel}_index")) or 0, 0)
 
 
-def _summary_delta(channel: ReasoningChannel, output: OutputReader, fields: Fields) -> bool:
-    text = expect_text(fields.get("delta"), "delta")
-    if text is None:
-        raise MalformedJson("expected a delta, got none")
+def _reasoning_delta(channel: ReasoningChannel, output: OutputReader, fields: Fields) -> bool:
+    text = _delta(fields)
     item = _find_or_imply(output, fields, _REASONING, "reasoning")
     reasoning = output.reasoning(item)
     if reasoning.has_ended:
         return _note_late(output, item)
     reasoning.add(text, channel, _place(channel, fields))
-    wire = SummaryTextDelta if channel == "summary" else ReasoningTextDelta
-    output.items.stream(item, read_text(fields.get("item_id")), reasoning, wire)
-    return True
-
-
-def _summary_added(channel: ReasoningChannel, output: OutputReader, fields: Fields) -> bool:
-    item = _find_or_imply(output, fields, _REASONING, "reasoning")
-    reasoning = output.reasoning(item)
-    if reasoning.has_ended:
-        return _note_late(output, item)
-    reasoning.open_entry(channel, _place(channel, fields))
-    return True
-
-
-def _summary_done(channel: ReasoningChannel, output: OutputReader, fields: Fields) -> bool:
-    """Close an entry. `…_text.done` has the text itself, `…_part.done` has it in its part."""
-    item = _find_or_imply(output, fields, _REASONING, "reasoning")
-    reasoning = output.reasoning(item)
-    if reasoning.has_ended:
-        return _note_late(output, item)
-    text = (
-        read_text(fields.get("text"))
-        or read_text(read_object(fields.get("part")).get("text"))
-        or ""
+    output.items.stream(
+        item, read_text(fields.get("item_id")), reasoning, REASONING_DELTAS[channel]
     )
-    reasoning.complete(text, channel, _place(channel, fields))
+    return True
+
+
+def _entry(
+    channel: ReasoningChannel, output: OutputReader, fields: Fields, *, is_end: bool
+) -> bool:
+    """Open or close an entry. `…_text.done` has the text itself, `…_part.done` has it in its part."""
+    item = _find_or_imply(output, fields, _REASONING, "reasoning")
+    reasoning = output.reasoning(item)
+    if reasoning.has_ended:
+        return _note_late(output, item)
+    if is_end:
+        part = read_object(fields.get("part"))
+        text = read_text(fields.get("text")) or read_text(part.get("text")) or ""
+        reasoning.complete(text, channel, _place(channel, fields))
+    else:
+        reasoning.open_entry(channel, _place(channel, fields))
     return True
 
 
@@ -238,9 +222,7 @@ def _owners(kind: str) -> frozenset[str]:
 
 
 def _input_delta(kind: str, output: OutputReader, fields: Fields) -> bool:
-    text = expect_text(fields.get("delta"), "delta")
-    if text is None:
-        raise MalformedJson("expected a delta, got none")
+    text = _delta(fields)
     item = _find_or_imply(output, fields, _owners(kind), kind)
     call = output.calls.current(item, kind, fields)
     if call.open.has_ended:
@@ -343,36 +325,32 @@ def is_content(name: str) -> bool:
     return name in HANDLERS or name in TERMINAL_EVENTS
 
 
+_STREAMED = [spec for spec in CALL_ITEMS.values() if spec.events]
 HANDLERS: Mapping[str, Handler] = {
     "response.output_item.added": _item_added,
     "response.output_item.done": _item_done,
-    "response.content_part.added": _part_added,
-    "response.content_part.done": _part_done,
-    "response.output_text.delta": partial(_text_delta, Text()),
+    "response.content_part.added": partial(_part, is_end=False),
+    "response.content_part.done": partial(_part, is_end=True),
+    TEXT_DELTA: partial(_text_delta, Text()),
     "response.output_text.done": partial(_text_done, Text(), "text"),
     "response.output_text.annotation.added": _annotation,
-    "response.refusal.delta": partial(_text_delta, Refusal()),
+    REFUSAL_DELTA: partial(_text_delta, Refusal()),
     "response.refusal.done": partial(_text_done, Refusal(), "refusal"),
-    "response.reasoning_summary_part.added": partial(_summary_added, "summary"),
-    "response.reasoning_summary_part.done": partial(_summary_done, "summary"),
-    "response.reasoning_summary_text.delta": partial(_summary_delta, "summary"),
-    "response.reasoning_summary_text.done": partial(_summary_done, "summary"),
-    "response.reasoning_text.delta": partial(_summary_delta, "content"),
-    "response.reasoning_text.done": partial(_summary_done, "content"),
+    "response.reasoning_summary_part.added": partial(_entry, "summary", is_end=False),
+    "response.reasoning_summary_part.done": partial(_entry, "summary", is_end=True),
+    REASONING_DELTAS["summary"]: partial(_reasoning_delta, "summary"),
+    "response.reasoning_summary_text.done": partial(_entry, "summary", is_end=True),
+    REASONING_DELTAS["content"]: partial(_reasoning_delta, "content"),
+    "response.reasoning_text.done": partial(_entry, "content", is_end=True),
     "response.audio.delta": _sound,
     "response.audio.done": partial(_sound_done, "data"),
     "response.audio.transcript.delta": _transcript,
     "response.audio.transcript.done": partial(_sound_done, "transcript"),
     "response.image_generation_call.partial_image": _partial_image,
     "response.shell_call_output_content.delta": _shell_output,
-    **{
-        f"{family}.delta": partial(_input_delta, kind)
-        for family, (kind, _) in INPUT_FAMILIES.items()
-    },
-    **{
-        f"{family}.done": partial(_input_done, kind, key)
-        for family, (kind, key) in INPUT_FAMILIES.items()
-    },
+    **{each.delta: partial(_input_delta, each.type) for each in _STREAMED if each.delta},
+    **{f"{each.events}.done": partial(_input_done, each.type, each.field) for each in _STREAMED},
     **{name: partial(_progress, kind, stage) for name, (kind, stage) in PROGRESS_EVENTS.items()},
-    **dict.fromkeys(REPEATED_EVENTS, _repeated),
+    # The `output_item.done` of the same item has the whole output.
+    "response.shell_call_output_content.done": _repeated,
 }

@@ -22,6 +22,7 @@ from dragoman.dialects.responses.items import (
 )
 from dragoman.dialects.responses.losses import note_foreign
 from dragoman.dialects.responses.wire import (
+    CALL_ITEMS,
     OPAQUE_PART,
     PREFIXES,
     STRICT_PREFIXES,
@@ -190,15 +191,9 @@ def _status(status: PartStatus) -> str:
 
 
 _NO_INCOMPLETE = {"apply_patch_call": "in_progress", "image_generation_call": "generating"}
-_MAY_FAIL = frozenset(
-    {
-        "code_interpreter_call",
-        "file_search_call",
-        "image_generation_call",
-        "mcp_call",
-        "web_search_call",
-    }
-)
+_MAY_FAIL = frozenset(spec.type for spec in CALL_ITEMS.values() if spec.executor == "provider") - {
+    "tool_search_call"
+}
 
 
 def call_status(spec: CallSpec, status: PartStatus) -> str:

@@ -4,6 +4,7 @@ An item is one part. The same functions serve answers and conversations; their c
 and ids of calls are searched under all the spellings that backends use.
 """
 
+from collections.abc import Iterable
 from typing import assert_never
 
 from dragoman._json import FAST_FAILURES, Raw, is_strict
@@ -69,25 +70,26 @@ def read_status(fields: Fields) -> PartStatus:
 
 def find_name(fields: Fields) -> str:
     """Return a call's name, "" if it has none under any spelling."""
-    for key in _NAMES:
-        name = read_text(fields.get(key))
-        if name:
-            return name
-    return (
-        read_text(read_object(fields.get("function")).get("name")) if "function" in fields else ""
-    ) or ""
+    name = _first(fields, _NAMES)
+    if name or "function" not in fields:
+        return name
+    return read_text(read_object(fields.get("function")).get("name")) or ""
 
 
 def find_call_id(fields: Fields) -> str:
     """Return the id that pairs a call with its result, "" if there is none. Ignores the item's own `id`."""
-    for key in _IDS:
-        call_id = read_text(fields.get(key))
-        if call_id:
-            return call_id
-    if "function" not in fields:
-        return ""
-    function = read_object(fields.get("function"))
-    return read_text(function.get("call_id")) or read_text(function.get("id")) or ""
+    call_id = _first(fields, _IDS)
+    if call_id or "function" not in fields:
+        return call_id
+    return _first(read_object(fields.get("function")), ("call_id", "id"))
+
+
+def _first(fields: Fields, names: Iterable[str]) -> str:
+    for name in names:
+        text = read_text(fields.get(name))
+        if text:
+            return text
+    return ""
 
 
 def find_input(fields: Fields) -> tuple[str | None, bool]:
@@ -119,23 +121,7 @@ _CALL_FIELDS = {
     for field in (spec.field, "actions")
 }
 _LIKE_FIELDS = frozenset(
-    {
-        "arguments",
-        "call_id",
-        "call_name",
-        "function",
-        "function_name",
-        "id",
-        "input",
-        "name",
-        "namespace",
-        "parameters",
-        "status",
-        "tool_call_id",
-        "tool_name",
-        "tool_use_id",
-        "type",
-    }
+    (*_NAMES, *_IDS, *_INPUTS, "function", "id", "namespace", "status", "type")
 )
 
 

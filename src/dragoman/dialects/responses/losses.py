@@ -4,6 +4,7 @@ from dragoman.core.aliases import IdLimits, NameLimits
 from dragoman.core.losses import REQUEST_LOSSES, LossRule, LossTable, foreign_noter
 from dragoman.core.schemas import SchemaRules
 from dragoman.dialects.codec import Target
+from dragoman.dialects.responses.wire import TOOL_KINDS
 
 LOSSES: LossTable = {
     **REQUEST_LOSSES,
@@ -83,20 +84,7 @@ DEFAULT_TARGET = Target(
     # OpenAI refuses longer call ids; any visible character is allowed in them.
     ids=IdLimits(pattern="[!-~]", max_length=64),
     schemas=SchemaRules(),
-    builtin=frozenset(
-        {
-            "apply_patch",
-            "code_interpreter",
-            "computer",
-            "file_search",
-            "image_generation",
-            "local_shell",
-            "mcp",
-            "shell",
-            "tool_search",
-            "web_search",
-        }
-    ),
+    builtin=frozenset(TOOL_KINDS.values()) - {"other"},
 )
 
 

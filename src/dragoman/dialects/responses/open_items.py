@@ -13,6 +13,8 @@ If no rule finds an item, the event implies a new one. An item keeps the first i
 
 from collections.abc import Collection, Iterator
 
+from msgspec import Struct
+
 from dragoman.core.call_input import input_key
 from dragoman.core.fields import Fields, read_text
 from dragoman.core.open_parts import (
@@ -23,14 +25,13 @@ from dragoman.core.open_parts import (
 )
 from dragoman.core.open_wholes import OpenWhole
 from dragoman.dialects.responses.items import find_call_id, find_name
-from dragoman.dialects.responses.wire import Delta
 from dragoman.model.parts import Call, Extra
 
 
-class ItemCall:
+class ItemCall(Struct, eq=False):
     """A call of an item.
 
-    wire: the type of the input's deltas, if the input streams. closed: an event said that the input is complete.
+    wire: the type of the input's delta events, if the input streams. closed: an event said that the input is complete.
     had_done: the `.done` event of the input came. had_whole: and it had the input. finished: the call as its item's end
     has it, if the item ended before the input. lacks_input: nothing on the wire has said yet what the input is, not even
     that it is empty. rest: the `input_key` of what deltas may still bring when the call has ended with its item; late:
@@ -38,73 +39,40 @@ class ItemCall:
     streams: deltas of the input are expected.
     """
 
-    __slots__ = (
-        "closed",
-        "finished",
-        "had_done",
-        "had_whole",
-        "lacks_events",
-        "lacks_input",
-        "late",
-        "open",
-        "position",
-        "rest",
-        "streams",
-        "wire",
-    )
-
-    def __init__(self, call: OpenCall, wire: type[Delta] | None, position: int) -> None:
-        self.open = call
-        self.wire = wire
-        self.position = position
-        self.closed = False
-        self.had_done = False
-        self.had_whole = False
-        self.finished: Call | None = None
-        self.lacks_input = False
-        self.rest: str | bytes = ""
-        self.late: list[str] = []
-        self.lacks_events = False
-        self.streams = True
+    open: OpenCall
+    wire: str | None
+    position: int
+    closed: bool = False
+    had_done: bool = False
+    had_whole: bool = False
+    finished: Call | None = None
+    lacks_input: bool = False
+    rest: str | bytes = ""
+    late: list[str] = []
+    lacks_events: bool = False
+    streams: bool = True
 
 
-class OpenItem:
+class OpenItem(Struct, eq=False):
     """A native item and its parts. `announced` by `output_item.added`, `done` by `output_item.done`.
 
     active: the call that took input last, until its input is closed or another call of the item begins. is_shared:
     another unfinished item has the same id, and only the index distinguishes the two.
     """
 
-    __slots__ = (
-        "active",
-        "announced",
-        "calls",
-        "done",
-        "extra",
-        "id",
-        "index",
-        "is_shared",
-        "matched",
-        "reasoning",
-        "texts",
-        "type",
-        "whole",
-    )
-
-    def __init__(self, kind: str, item_id: str | None, index: int | None) -> None:
-        self.type = kind
-        self.id = item_id
-        self.index = index
-        self.announced = False
-        self.done = False
-        self.matched = False
-        self.is_shared = False
-        self.active: ItemCall | None = None
-        self.extra: Extra | None = None
-        self.texts: dict[int, OpenText] = {}
-        self.calls: list[ItemCall] = []
-        self.reasoning: OpenReasoning | None = None
-        self.whole: OpenWhole | None = None
+    type: str
+    id: str | None
+    index: int | None
+    announced: bool = False
+    done: bool = False
+    matched: bool = False
+    is_shared: bool = False
+    active: ItemCall | None = None
+    extra: Extra | None = None
+    texts: dict[int, OpenText] = {}
+    calls: list[ItemCall] = []
+    reasoning: OpenReasoning | None = None
+    whole: OpenWhole | None = None
 
     @property
     def takes_input(self) -> bool:
@@ -126,9 +94,7 @@ class OpenItems:
 
     def __init__(self, problems: Problems) -> None:
         self.items: list[OpenItem] = []
-        self.streaming: dict[
-            str | None, tuple[type[Delta], OpenText | OpenReasoning | OpenCall, int]
-        ] = {}
+        self.streaming: dict[str | None, tuple[str, OpenText | OpenReasoning | OpenCall, int]] = {}
         self.is_body = False
         self._by_id: dict[str, OpenItem] = {}
         self._by_index: dict[int, OpenItem] = {}
@@ -141,7 +107,7 @@ class OpenItems:
         item: OpenItem,
         item_id: str | None,
         part: OpenText | OpenReasoning | OpenCall,
-        wire: type[Delta],
+        wire: str,
         index: int = 0,
     ) -> None:
         """Route the next delta with this id to this part, unless items share the id."""

@@ -26,10 +26,10 @@ from dragoman.dialects.responses.wire import (
     OPAQUE_ITEMS,
     PART_STATUS,
     PREFIXES,
+    REFUSAL_DELTA,
     RESULT_ITEMS,
     STRICT_PREFIXES,
-    OutputTextDelta,
-    RefusalDelta,
+    TEXT_DELTA,
 )
 from dragoman.model.parts import Media, Opaque, PartStatus, Reasoning, Refusal, Result, Text
 
@@ -190,7 +190,7 @@ class OutputReader:
         return text
 
     def stream_text(self, item: OpenItem, item_id: str | None, text: OpenText, index: int) -> None:
-        wire = RefusalDelta if text.is_refusal else OutputTextDelta
+        wire = REFUSAL_DELTA if text.is_refusal else TEXT_DELTA
         self.items.stream(item, item_id, text, wire, index)
 
     def open_part(self, item: OpenItem, index: int, entry: Raw) -> None:

@@ -623,10 +623,7 @@ def _shared_fields(extra: Extra) -> Fields:
 
 def _used(turns: tuple[Turn, ...]) -> list[tuple[str | None, str]]:
     return [
-        (part.namespace, part.name)
-        for turn in turns
-        for part in turn.parts
-        if type(part) is Call
+        (part.namespace, part.name) for turn in turns for part in turn.parts if type(part) is Call
     ]
 
 

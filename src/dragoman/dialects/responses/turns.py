@@ -43,7 +43,12 @@ from dragoman.core.seals import seal_to_encrypted, split_family
 from dragoman.core.surrogates import replace_lone
 from dragoman.dialects.codec import Target
 from dragoman.dialects.responses.content import breakpoint_fields, media_fields, read_content
-from dragoman.dialects.responses.item_writer import ItemWriter, JsonObject, call_status
+from dragoman.dialects.responses.item_writer import (
+    ItemWriter,
+    JsonObject,
+    as_message_part,
+    call_status,
+)
 from dragoman.dialects.responses.items import (
     call_fields,
     call_spec,
@@ -58,7 +63,6 @@ from dragoman.dialects.responses.tools import read_tools
 from dragoman.dialects.responses.wire import (
     CALL_ITEMS,
     MESSAGE_FIELDS,
-    OPAQUE_PART,
     PART_STATUS,
     PREFIXES,
     RESULT_OF_KIND,
@@ -170,7 +174,7 @@ class InputItemWriter:
                 run += [] if text is None else [self._text(turn, text)]
                 continue
             self._inspect_part(part, turn, where)
-            if isinstance(part, (Text, Refusal, Media)) or _is_content(part):
+            if isinstance(part, Media) or as_message_part(part) is not None:
                 content = self._content(turn, part, where)
                 if content is not None:
                     run.append(content)
@@ -371,14 +375,6 @@ class InputItemWriter:
         return fields
 
 
-def _is_content(part: Part) -> bool:
-    return (
-        isinstance(part, Opaque)
-        and part.dialect == "responses"
-        and part.type.startswith(OPAQUE_PART)
-    )
-
-
 def _input_text(text: str) -> JsonObject:
     return {"type": "input_text", "text": text}
 
@@ -464,11 +460,7 @@ _ROLES: dict[str, Role] = {
     "system": "system",
     "user": "user",
 }
-_OPAQUE_ROLES: dict[str, Role] = {
-    "additional_tools": "developer",
-    "compaction_trigger": "developer",
-    "configuration_update": "developer",
-}
+_DEVELOPERS = frozenset({"additional_tools", "compaction_trigger", "configuration_update"})
 _DECLARING = frozenset({"additional_tools", "tool_search_output"})
 
 
@@ -554,7 +546,7 @@ def _role(part: Part) -> Role:
         case Result():
             return "tool"
         case Opaque():
-            return _OPAQUE_ROLES.get(part.type, "assistant")
+            return "developer" if part.type in _DEVELOPERS else "assistant"
         case _:
             return "assistant"
 

@@ -10,13 +10,17 @@ from collections.abc import Sequence
 
 from dragoman._json import FAST_FAILURES
 from dragoman.dialects.codec import EncodeContext, FrameVerdict
+from dragoman.dialects.responses.events import HANDLERS
 from dragoman.dialects.responses.wire import (
+    CALL_ITEMS,
     KEEPALIVE_EVENTS,
-    MAPPED_EVENTS,
+    OPENING_EVENTS,
     PREFIXES,
-    PROGRESS_EVENTS,
-    REPEATED_EVENTS,
+    REASONING_DELTAS,
+    REFUSAL_DELTA,
     STRICT_PREFIXES,
+    TERMINAL_EVENTS,
+    TEXT_DELTA,
     UsableEvent,
     UsableItem,
     decode_named_item,
@@ -36,30 +40,17 @@ from dragoman.model.events import (
 )
 from dragoman.sse import Frame, encode_comment
 
-_KNOWN_EVENTS = frozenset({*MAPPED_EVENTS, *PROGRESS_EVENTS, *REPEATED_EVENTS})
+_KNOWN_EVENTS = HANDLERS.keys() | OPENING_EVENTS | TERMINAL_EVENTS
 _WITH_INPUT = frozenset({"function_call", "custom_tool_call"})
 _WITH_STATUS = frozenset({"message", *_WITH_INPUT})
 _WITH_DELTAS = frozenset({"message", "reasoning", *_WITH_INPUT})
-_INPUT_DELTAS = frozenset(
-    {"response.function_call_arguments.delta", "response.custom_tool_call_input.delta"}
-)
-_SUMMARY_EVENTS = frozenset(
-    {"response.reasoning_summary_part.added", "response.reasoning_summary_text.delta"}
-)
-_INDEXED_DELTAS = _SUMMARY_EVENTS | {
-    "response.output_text.delta",
-    "response.refusal.delta",
-    "response.reasoning_text.delta",
-}
+_SUMMARY_EVENTS = frozenset({"response.reasoning_summary_part.added", REASONING_DELTAS["summary"]})
+_INPUT_DELTAS = frozenset(f"{CALL_ITEMS[kind].events}.delta" for kind in _WITH_INPUT)
+_INDEXED_DELTAS = frozenset({TEXT_DELTA, REFUSAL_DELTA, *REASONING_DELTAS.values()})
 _REPETITIONS = frozenset(
     {
         "response.content_part.done",
-        "response.custom_tool_call_input.done",
-        "response.function_call_arguments.done",
-        "response.output_text.done",
-        "response.reasoning_summary_text.done",
-        "response.reasoning_text.done",
-        "response.refusal.done",
+        *(name.removesuffix("delta") + "done" for name in _INPUT_DELTAS | _INDEXED_DELTAS),
     }
 )
 """Events that repeat what deltas have sent; clients do not read them. The same holds for the end of an item, except an

@@ -2,25 +2,29 @@
 
 This module holds data only. Every name of the vendor's SDK stands in one of the tables; a test walks the SDK's types
 and fails on a name that is in no table. Names without a model type are listed too: `OPAQUE_ITEMS` are carried whole,
-`PROGRESS_EVENTS` become Progress, and `REPEATED_EVENTS` are ignored because another event carries the same content.
+and `PROGRESS_EVENTS` become Progress.
 
 Specification: the `openai` SDK, `openai.types.responses`.
 """
 
 from collections.abc import Mapping
-from typing import Literal, cast
+from typing import Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
 from dragoman._json import Raw, typed_decoder
 from dragoman.core.prompt_cache import BreakpointForm
+from dragoman.model.events import ReasoningChannel
 from dragoman.model.outcome import FinishReason
 from dragoman.model.parts import CallKind, Executor, PartStatus
 
 # --- deltas: the only events read by a typed decoder, because they are nearly all events -----------------------------
 
 
-class _Delta(Struct, frozen=True, gc=False, tag_field="type"):
+class Delta(Struct, frozen=True, gc=False):
+    """Any event with a `delta` that is a string."""
+
+    type: str
     delta: str
     item_id: str | None = None
     output_index: int | None = None
@@ -29,52 +33,14 @@ class _Delta(Struct, frozen=True, gc=False, tag_field="type"):
     logprobs: list[Raw] | None = None
 
 
-class OutputTextDelta(_Delta, frozen=True, gc=False, tag="response.output_text.delta"):
-    pass
+decode_delta = typed_decoder(Delta)
 
-
-class FunctionArgumentsDelta(
-    _Delta, frozen=True, gc=False, tag="response.function_call_arguments.delta"
-):
-    pass
-
-
-class CustomInputDelta(_Delta, frozen=True, gc=False, tag="response.custom_tool_call_input.delta"):
-    pass
-
-
-class McpArgumentsDelta(_Delta, frozen=True, gc=False, tag="response.mcp_call_arguments.delta"):
-    pass
-
-
-class CodeDelta(_Delta, frozen=True, gc=False, tag="response.code_interpreter_call_code.delta"):
-    pass
-
-
-class RefusalDelta(_Delta, frozen=True, gc=False, tag="response.refusal.delta"):
-    pass
-
-
-class SummaryTextDelta(_Delta, frozen=True, gc=False, tag="response.reasoning_summary_text.delta"):
-    pass
-
-
-class ReasoningTextDelta(_Delta, frozen=True, gc=False, tag="response.reasoning_text.delta"):
-    pass
-
-
-Delta = (
-    OutputTextDelta
-    | FunctionArgumentsDelta
-    | CustomInputDelta
-    | McpArgumentsDelta
-    | CodeDelta
-    | RefusalDelta
-    | SummaryTextDelta
-    | ReasoningTextDelta
-)
-
-decode_delta = typed_decoder(cast("type[Delta]", Delta))
+TEXT_DELTA = "response.output_text.delta"
+REFUSAL_DELTA = "response.refusal.delta"
+REASONING_DELTAS: Mapping[ReasoningChannel, str] = {
+    "summary": "response.reasoning_summary_text.delta",
+    "content": "response.reasoning_text.delta",
+}
 
 # --- typed structs for regular JSON; JSON with another field or another type is read field by field ------------------
 
@@ -114,147 +80,19 @@ class TypedUsage(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
 
 decode_usage = typed_decoder(TypedUsage)
 
-# --- events ----------------------------------------------------------------------------------------------------------
-
-InputForm = Literal["text", "json", "none"]
-
-INPUT_FAMILIES: Mapping[str, tuple[str, str]] = {
-    # the event name without `.delta` or `.done`: the item it belongs to, the field of `.done` that holds the whole
-    "response.function_call_arguments": ("function_call", "arguments"),
-    "response.custom_tool_call_input": ("custom_tool_call", "input"),
-    "response.mcp_call_arguments": ("mcp_call", "arguments"),
-    "response.code_interpreter_call_code": ("code_interpreter_call", "code"),
-}
-
-PROGRESS_EVENTS: Mapping[str, tuple[str, str]] = {
-    # the event: the item it is about, its stage
-    "response.code_interpreter_call.completed": ("code_interpreter_call", "completed"),
-    "response.code_interpreter_call.in_progress": ("code_interpreter_call", "in_progress"),
-    "response.code_interpreter_call.interpreting": ("code_interpreter_call", "interpreting"),
-    "response.compaction.compacting": ("compaction", "compacting"),
-    "response.file_search_call.completed": ("file_search_call", "completed"),
-    "response.file_search_call.in_progress": ("file_search_call", "in_progress"),
-    "response.file_search_call.searching": ("file_search_call", "searching"),
-    "response.image_generation_call.completed": ("image_generation_call", "completed"),
-    "response.image_generation_call.generating": ("image_generation_call", "generating"),
-    "response.image_generation_call.in_progress": ("image_generation_call", "in_progress"),
-    "response.mcp_call.completed": ("mcp_call", "completed"),
-    "response.mcp_call.failed": ("mcp_call", "failed"),
-    "response.mcp_call.in_progress": ("mcp_call", "in_progress"),
-    "response.mcp_list_tools.completed": ("mcp_list_tools", "completed"),
-    "response.mcp_list_tools.failed": ("mcp_list_tools", "failed"),
-    "response.mcp_list_tools.in_progress": ("mcp_list_tools", "in_progress"),
-    # The commands of a shell call stream as plain text, but the call's input is the JSON of the whole action, in which
-    # the plain commands are not substrings. So the commands become Progress, and the input comes with the finished item.
-    "response.shell_call_command.added": ("shell_call", "command.added"),
-    "response.shell_call_command.delta": ("shell_call", "command.delta"),
-    "response.shell_call_command.done": ("shell_call", "command.done"),
-    "response.web_search_call.completed": ("web_search_call", "completed"),
-    "response.web_search_call.in_progress": ("web_search_call", "in_progress"),
-    "response.web_search_call.searching": ("web_search_call", "searching"),
-}
-PROGRESS_NAMES: Mapping[tuple[str, str], str] = {
-    about: name for name, about in PROGRESS_EVENTS.items()
-}
-
-REPEATED_EVENTS = frozenset(
-    {
-        # The `output_item.done` of the same item has the whole output.
-        "response.shell_call_output_content.done",
-    }
-)
-
-KEEPALIVE_EVENTS = frozenset({"keepalive", "ping", "response.keepalive", "response.ping"})
-
-TERMINAL_EVENTS = frozenset(
-    {
-        "error",
-        "response.cancelled",
-        "response.completed",
-        "response.done",
-        "response.failed",
-        "response.incomplete",
-    }
-)
-
-MAPPED_EVENTS = frozenset(
-    {
-        "response.audio.delta",
-        "response.audio.done",
-        "response.audio.transcript.delta",
-        "response.audio.transcript.done",
-        "response.content_part.added",
-        "response.content_part.done",
-        "response.created",
-        "response.image_generation_call.partial_image",
-        "response.in_progress",
-        "response.output_item.added",
-        "response.output_item.done",
-        "response.output_text.annotation.added",
-        "response.output_text.delta",
-        "response.output_text.done",
-        "response.queued",
-        "response.reasoning_summary_part.added",
-        "response.reasoning_summary_part.done",
-        "response.reasoning_summary_text.delta",
-        "response.reasoning_summary_text.done",
-        "response.reasoning_text.delta",
-        "response.reasoning_text.done",
-        "response.refusal.delta",
-        "response.refusal.done",
-        "response.shell_call_output_content.delta",
-        *TERMINAL_EVENTS,
-        *(f"{family}.{step}" for family in INPUT_FAMILIES for step in ("delta", "done")),
-    }
-)
-
-ENVELOPE_FIELDS = frozenset(
-    {
-        "annotation",
-        "annotation_index",
-        "arguments",
-        "background",
-        "code",
-        "command",
-        "command_index",
-        "content_index",
-        "delta",
-        "error",
-        "input",
-        "item",
-        "item_id",
-        "logprobs",
-        "message",
-        "obfuscation",
-        "output",
-        "output_format",
-        "output_index",
-        "param",
-        "part",
-        "partial_image_b64",
-        "partial_image_index",
-        "quality",
-        "refusal",
-        "response",
-        "sequence_number",
-        "size",
-        "status",
-        "summary_index",
-        "text",
-        "type",
-    }
-)
-"""Fields of an event that the reader reads or ignores (`obfuscation` is padding of random length)."""
-
 # --- items -----------------------------------------------------------------------------------------------------------
 
 
-class CallSpec(Struct, frozen=True, kw_only=True):
+InputForm = Literal["text", "json", "none"]
+
+
+class CallSpec(Struct, frozen=True):
     """One kind of call item.
 
     field: the field that holds the input. form: `text`, the field is a string and its value is the input; `json`, the
-    input is the field's JSON. name: the call's name, for items without a `name` field. placeholder: the field's value
-    while the input is unknown. required: fields that the SDK demands and that a call from another dialect lacks.
+    input is the field's JSON. events: the name of the input's events, without `.delta` or `.done`. name: the call's name,
+    for items without a `name` field. placeholder: the field's value while the input is unknown. required: fields that the
+    SDK demands and that a call from another dialect lacks.
     """
 
     type: str
@@ -263,6 +101,7 @@ class CallSpec(Struct, frozen=True, kw_only=True):
     prefix: str
     field: str = ""
     form: InputForm = "none"
+    events: str = ""
     name: str = ""
     placeholder: bytes = b""
     required: Mapping[str, Raw] = {}
@@ -270,158 +109,79 @@ class CallSpec(Struct, frozen=True, kw_only=True):
     has_call_id: bool = True
     empty: str = ""
 
+    @property
+    def delta(self) -> str | None:
+        """The event with a piece of the input; None if the input does not stream."""
+        return f"{self.events}.delta" if self.events else None
+
+
+_MCP_SERVER = {"server_label": Raw(b'"mcp"')}
 
 _CALLS = (
     CallSpec(
-        type="function_call",
-        kind="function",
-        executor="client",
-        prefix="fc_",
-        field="arguments",
-        form="text",
-        empty="{}",
+        "function_call", "function", "client", "fc_", "arguments", "text",
+        events="response.function_call_arguments", empty="{}",
     ),
     CallSpec(
-        type="custom_tool_call",
-        kind="custom",
-        executor="client",
-        prefix="ctc_",
-        field="input",
-        form="text",
+        "custom_tool_call", "custom", "client", "ctc_", "input", "text",
+        events="response.custom_tool_call_input",
     ),
     CallSpec(
-        type="local_shell_call",
-        kind="local_shell",
-        executor="client",
-        prefix="lsh_",
-        field="action",
-        form="json",
-        name="local_shell",
-        placeholder=b'{"type":"exec","command":[],"env":{}}',
+        "local_shell_call", "local_shell", "client", "lsh_", "action", "json",
+        name="local_shell", placeholder=b'{"type":"exec","command":[],"env":{}}',
     ),
     CallSpec(
-        type="shell_call",
-        kind="shell",
-        executor="client",
-        prefix="sh_",
-        field="action",
-        form="json",
-        name="shell",
-        placeholder=b'{"commands":[],"max_output_length":null,"timeout_ms":null}',
+        "shell_call", "shell", "client", "sh_", "action", "json",
+        name="shell", placeholder=b'{"commands":[],"max_output_length":null,"timeout_ms":null}',
         required={"environment": Raw(b"null")},
     ),
     CallSpec(
-        type="apply_patch_call",
-        kind="apply_patch",
-        executor="client",
-        prefix="apc_",
-        field="operation",
-        form="json",
-        name="apply_patch",
-        placeholder=b'{"type":"create_file","path":"","diff":""}',
+        "apply_patch_call", "apply_patch", "client", "apc_", "operation", "json",
+        name="apply_patch", placeholder=b'{"type":"create_file","path":"","diff":""}',
     ),
     CallSpec(
-        type="computer_call",
-        kind="computer",
-        executor="client",
-        prefix="cu_",
-        field="action",
-        form="json",
-        name="computer",
-        required={"pending_safety_checks": Raw(b"[]")},
+        "computer_call", "computer", "client", "cu_", "action", "json",
+        name="computer", required={"pending_safety_checks": Raw(b"[]")},
     ),
     CallSpec(
-        type="tool_search_call",
-        kind="tool_search",
-        executor="provider",
-        prefix="tsc_",
-        field="arguments",
-        form="json",
-        name="tool_search",
-        placeholder=b"{}",
-        empty="{}",
+        "tool_search_call", "tool_search", "provider", "tsc_", "arguments", "json",
+        name="tool_search", placeholder=b"{}", empty="{}",
     ),
     CallSpec(
-        type="mcp_call",
-        kind="mcp",
-        executor="provider",
-        prefix="mcp_",
-        field="arguments",
-        form="text",
-        required={"server_label": Raw(b'"mcp"')},
-        has_call_id=False,
-        empty="{}",
+        "mcp_call", "mcp", "provider", "mcp_", "arguments", "text",
+        events="response.mcp_call_arguments", required=_MCP_SERVER, has_call_id=False, empty="{}",
     ),
     CallSpec(
-        type="mcp_approval_request",
-        kind="mcp_approval",
-        executor="client",
-        prefix="mcpr_",
-        field="arguments",
-        form="text",
-        required={"server_label": Raw(b'"mcp"')},
-        has_status=False,
-        has_call_id=False,
-        empty="{}",
+        "mcp_approval_request", "mcp_approval", "client", "mcpr_", "arguments", "text",
+        required=_MCP_SERVER, has_status=False, has_call_id=False, empty="{}",
     ),
     CallSpec(
-        type="mcp_list_tools",
-        kind="mcp_list_tools",
-        executor="provider",
-        prefix="mcpl_",
-        name="mcp_list_tools",
-        required={"server_label": Raw(b'"mcp"'), "tools": Raw(b"[]")},
-        has_status=False,
-        has_call_id=False,
+        "mcp_list_tools", "mcp_list_tools", "provider", "mcpl_",
+        name="mcp_list_tools", required={**_MCP_SERVER, "tools": Raw(b"[]")}, has_status=False, has_call_id=False,
     ),
     CallSpec(
-        type="web_search_call",
-        kind="web_search",
-        executor="provider",
-        prefix="ws_",
-        field="action",
-        form="json",
-        name="web_search",
-        placeholder=b'{"type":"search","query":""}',
-        has_call_id=False,
+        "web_search_call", "web_search", "provider", "ws_", "action", "json",
+        name="web_search", placeholder=b'{"type":"search","query":""}', has_call_id=False,
     ),
     CallSpec(
-        type="file_search_call",
-        kind="file_search",
-        executor="provider",
-        prefix="fs_",
-        field="queries",
-        form="json",
-        name="file_search",
-        placeholder=b"[]",
-        has_call_id=False,
+        "file_search_call", "file_search", "provider", "fs_", "queries", "json",
+        name="file_search", placeholder=b"[]", has_call_id=False,
     ),
     CallSpec(
-        type="code_interpreter_call",
-        kind="code_interpreter",
-        executor="provider",
-        prefix="ci_",
-        field="code",
-        form="text",
-        name="code_interpreter",
-        required={"container_id": Raw(b'""'), "outputs": Raw(b"null")},
-        has_call_id=False,
+        "code_interpreter_call", "code_interpreter", "provider", "ci_", "code", "text",
+        events="response.code_interpreter_call_code", name="code_interpreter",
+        required={"container_id": Raw(b'""'), "outputs": Raw(b"null")}, has_call_id=False,
     ),
     CallSpec(
-        type="image_generation_call",
-        kind="image_generation",
-        executor="provider",
-        prefix="ig_",
-        name="image_generation",
-        required={"result": Raw(b"null")},
-        has_call_id=False,
+        "image_generation_call", "image_generation", "provider", "ig_",
+        name="image_generation", required={"result": Raw(b"null")}, has_call_id=False,
     ),
-)
+)  # fmt: skip
 CALL_ITEMS: Mapping[str, CallSpec] = {spec.type: spec for spec in _CALLS}
 ITEM_OF_KIND: Mapping[CallKind, CallSpec] = {spec.kind: spec for spec in _CALLS}
 
 
-class ResultSpec(Struct, frozen=True, kw_only=True):
+class ResultSpec(Struct, frozen=True):
     """One kind of result item.
 
     form: `content`, the field is a string or a list of content parts; `text`, a string; `image`, a screenshot; `json`,
@@ -438,61 +198,19 @@ class ResultSpec(Struct, frozen=True, kw_only=True):
 
 
 _RESULTS = (
+    ResultSpec("function_call_output", "function", "fco_", "output", "content"),
+    ResultSpec("custom_tool_call_output", "custom", "ctco_", "output", "content"),
+    ResultSpec("local_shell_call_output", "local_shell", "lsho_", "output", "text"),
+    ResultSpec("shell_call_output", "shell", "sho_", "output", "json"),
+    ResultSpec("apply_patch_call_output", "apply_patch", "apco_", "output", "text"),
+    ResultSpec("computer_call_output", "computer", "cuo_", "output", "image"),
+    ResultSpec("tool_search_output", "tool_search", "tso_", "tools", "json"),
     ResultSpec(
-        type="function_call_output",
-        kind="function",
-        prefix="fco_",
-        field="output",
-        form="content",
-    ),
-    ResultSpec(
-        type="custom_tool_call_output",
-        kind="custom",
-        prefix="ctco_",
-        field="output",
-        form="content",
-    ),
-    ResultSpec(
-        type="local_shell_call_output",
-        kind="local_shell",
-        prefix="lsho_",
-        field="output",
-        form="text",
-    ),
-    ResultSpec(
-        type="shell_call_output",
-        kind="shell",
-        prefix="sho_",
-        field="output",
-        form="json",
-    ),
-    ResultSpec(
-        type="apply_patch_call_output",
-        kind="apply_patch",
-        prefix="apco_",
-        field="output",
-        form="text",
-    ),
-    ResultSpec(
-        type="computer_call_output",
-        kind="computer",
-        prefix="cuo_",
-        field="output",
-        form="image",
-    ),
-    ResultSpec(
-        type="tool_search_output",
-        kind="tool_search",
-        prefix="tso_",
-        field="tools",
-        form="json",
-    ),
-    ResultSpec(
-        type="mcp_approval_response",
-        kind="mcp_approval",
-        prefix="mcpa_",
-        field="approve",
-        form="json",
+        "mcp_approval_response",
+        "mcp_approval",
+        "mcpa_",
+        "approve",
+        "json",
         pair="approval_request_id",
         has_status=False,
     ),
@@ -533,8 +251,8 @@ FUNCTION_LIKE = frozenset({"function_call", "function", "tool_use", "tool_call"}
 """Content parts that are calls: backends behind reverse proxies put them inside messages."""
 
 OPAQUE_PART = "content/"
-CACHE_BREAKPOINT = BreakpointForm("responses", "mode", "explicit", alone=False)
 """Prefix of the type of an Opaque that is a content part of a message and not an item."""
+CACHE_BREAKPOINT = BreakpointForm("responses", "mode", "explicit", alone=False)
 
 PART_STATUS: Mapping[str, PartStatus] = {
     "completed": "completed",
@@ -542,6 +260,58 @@ PART_STATUS: Mapping[str, PartStatus] = {
     "in_progress": "in_progress",
     "incomplete": "incomplete",
 }
+
+# --- events ----------------------------------------------------------------------------------------------------------
+
+_STAGES: Mapping[str, tuple[str, ...]] = {
+    "code_interpreter_call": ("completed", "in_progress", "interpreting"),
+    "file_search_call": ("completed", "in_progress", "searching"),
+    "image_generation_call": ("completed", "generating", "in_progress"),
+    "mcp_call": ("completed", "failed", "in_progress"),
+    "mcp_list_tools": ("completed", "failed", "in_progress"),
+    "compaction": ("compacting",),
+    "web_search_call": ("completed", "in_progress", "searching"),
+}
+PROGRESS_EVENTS: Mapping[str, tuple[str, str]] = {
+    # the event: the item it is about, its stage
+    **{
+        f"response.{item}.{stage}": (item, stage)
+        for item, stages in _STAGES.items()
+        for stage in stages
+    },
+    # The commands of a shell call stream as plain text, but the call's input is the JSON of the whole action, in which
+    # the plain commands are not substrings. So the commands become Progress, and the input comes with the finished item.
+    "response.shell_call_command.added": ("shell_call", "command.added"),
+    "response.shell_call_command.delta": ("shell_call", "command.delta"),
+    "response.shell_call_command.done": ("shell_call", "command.done"),
+}
+PROGRESS_NAMES: Mapping[tuple[str, str], str] = {
+    about: name for name, about in PROGRESS_EVENTS.items()
+}
+
+KEEPALIVE_EVENTS = frozenset({"keepalive", "ping", "response.keepalive", "response.ping"})
+
+OPENING_EVENTS = frozenset({"response.created", "response.in_progress", "response.queued"})
+TERMINAL_EVENTS = frozenset(
+    {
+        "error",
+        "response.cancelled",
+        "response.completed",
+        "response.done",
+        "response.failed",
+        "response.incomplete",
+    }
+)
+
+ENVELOPE_FIELDS = frozenset(
+    (
+        *("annotation", "annotation_index", "arguments", "background", "code", "command", "command_index"),
+        *("content_index", "delta", "error", "input", "item", "item_id", "logprobs", "message", "obfuscation"),
+        *("output", "output_format", "output_index", "param", "part", "partial_image_b64", "partial_image_index"),
+        *("quality", "refusal", "response", "sequence_number", "size", "status", "summary_index", "text", "type"),
+    )
+)  # fmt: skip
+"""Fields of an event that the reader reads or ignores (`obfuscation` is padding of random length)."""
 
 # --- tools -----------------------------------------------------------------------------------------------------------
 

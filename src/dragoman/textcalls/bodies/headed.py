@@ -62,19 +62,16 @@ class NamedBody(Struct, frozen=True, kw_only=True):
 
     def parse(self, block: Block) -> Wait[None]:
         if not self.opens:
-            yield from self._call(block, block.start)
+            yield from self._call(block, "", block.start)
             return
+        opens = words(*self.opens, *self.ends)
+        yield from block.read_calls(opens, self._call, many=self.many)
 
-        def read_call(opener: str, start: int) -> Wait[None]:
-            if opener not in self.ends:
-                yield from self._call(block, start)
-                return
+    def _call(self, block: Block, opener: str, start: int) -> Wait[None]:
+        if opener in self.ends:
             yield from block.confirm()
             block.stop = block.at
-
-        yield from block.read_calls(words(*self.opens, *self.ends), read_call, many=self.many)
-
-    def _call(self, block: Block, start: int) -> Wait[None]:
+            return
         header, stop = yield from self._header(block)
         name, call_id = self.read_name(header.strip())
         if not name and self.guesses and header.strip():

@@ -243,16 +243,13 @@ def _gather(
         parts.append(stop)
 
 
-class _OpenParameter:
+class _OpenParameter(Struct, eq=False):
     """Tracks whether a declared parameter is open. Sees each part of a block once; no part begins or ends within a tag."""
 
-    __slots__ = ("_block", "_name", "_open", "_tags")
-
-    def __init__(self, block: Block, name: str) -> None:
-        self._block = block
-        self._name = name
-        self._open = ""
-        self._tags: re.Pattern[str] | None = None
+    _block: Block
+    _name: str
+    _open: str = ""
+    _tags: re.Pattern[str] | None = None
 
     @property
     def is_open(self) -> bool:

@@ -59,17 +59,14 @@ def _trimmed(text: str, trim: Trim) -> str:
     return trim_newlines(text) if trim == "pair" else trim_each_newline(text)
 
 
-class TaggedArguments:
+class TaggedArguments(Struct, eq=False):
     """The arguments of one call of `name`."""
 
-    __slots__ = ("_block", "_count", "_name", "_untyped", "_values")
-
-    def __init__(self, block: Block, name: str, untyped: Untyped = "string") -> None:
-        self._block = block
-        self._name = name
-        self._untyped: Untyped = untyped
-        self._values: dict[str, str] = {}
-        self._count = 0
+    _block: Block
+    _name: str
+    _untyped: Untyped = "string"
+    _values: dict[str, str] = {}
+    _count: int = 0
 
     def __contains__(self, key: str) -> bool:
         return key in self._values
@@ -145,20 +142,17 @@ class TaggedArguments:
         return stop
 
 
-class _Trimmer:
+class _Trimmer(Struct, eq=False):
     """Passes a string on as it streams, without the line breaks of the markup.
 
     With `pair`, a string that begins with a line break is held: only its end shows whose break that is.
     """
 
-    __slots__ = ("_held", "_is_first", "_pieces", "_take", "_trim")
-
-    def __init__(self, take: Callable[[str], None], trim: Trim) -> None:
-        self._take = take
-        self._trim: Trim = trim
-        self._is_first = True
-        self._held = ""
-        self._pieces: list[str] | None = None  # the whole string, while it is held
+    _take: Callable[[str], None]
+    _trim: Trim
+    _is_first: bool = True
+    _held: str = ""
+    _pieces: list[str] | None = None  # the whole string, while it is held
 
     def take(self, piece: str) -> None:
         if self._pieces is not None:
@@ -256,18 +250,15 @@ class TaggedBody(Struct, frozen=True, kw_only=True):
         )
 
     def parse(self, block: Block) -> Wait[None]:
-        def read_call(_: str, start: int) -> Wait[None]:
-            yield from self._call(block, start)
-
         yield from block.read_calls(
             words(*self.call.opens),
-            read_call,
+            self._call,
             between=words(*self.between),
             is_opened=not self.wraps,
             many=self.many,
         )
 
-    def _call(self, block: Block, start: int) -> Wait[None]:
+    def _call(self, block: Block, _opener: str, start: int) -> Wait[None]:
         head = yield from self._head(block, self.call)
         if not head.name or any(character in SPACE for character in head.name):
             block.malformed("expected a name")
@@ -370,15 +361,12 @@ class PairBody(Struct, frozen=True, kw_only=True):
     untyped: Untyped = "string"
 
     def parse(self, block: Block) -> Wait[None]:
-        def read_call(_: str, start: int) -> Wait[None]:
-            yield from self._call(block, start)
-
         opens = words(*self.opens)
         yield from block.read_calls(
-            opens, read_call, is_opened=not self.opens, many=bool(self.opens)
+            opens, self._call, is_opened=not self.opens, many=bool(self.opens)
         )
 
-    def _call(self, block: Block, start: int) -> Wait[None]:
+    def _call(self, block: Block, _opener: str, start: int) -> Wait[None]:
         key_open = self.key[0]
         stops = words("\n", "\r\n", key_open, *self.separators, *self.closes)
         yield from block.skip(" \t\n")
@@ -452,12 +440,9 @@ class NestedTagsBody(Struct, frozen=True, kw_only=True):
     namespace: str
 
     def parse(self, block: Block) -> Wait[None]:
-        def read_call(_: str, start: int) -> Wait[None]:
-            yield from self._call(block, start)
+        yield from block.read_calls(words(f'{self.namespace}<invoke name="'), self._call)
 
-        yield from block.read_calls(words(f'{self.namespace}<invoke name="'), read_call)
-
-    def _call(self, block: Block, start: int) -> Wait[None]:
+    def _call(self, block: Block, _opener: str, start: int) -> Wait[None]:
         name, _ = yield from block.read(words('">'), block.limits.max_name, forbid="<\n")
         yield from block.confirm()
         block.begin(name, at=start)

@@ -41,7 +41,6 @@ from dragoman.textcalls.prompting.writers import (
     LEGACY_MARKS,
     PromptCall,
     PromptResult,
-    Signature,
     WriteContext,
 )
 
@@ -119,7 +118,7 @@ def plan_offering(request: Request, prompt: ToolPrompt, book: LossBook) -> Offer
     tools = tuple(offered.values())
     text = ""
     if tools:
-        lines = [prompt.describe_tools([_signature(tool) for tool in tools])]
+        lines = [prompt.describe_tools(tools)]
         lines += _about_namespaces(request.namespaces, named)
         lines += _about_choice(request, names, offered, book)
         text = "\n\n".join(lines)
@@ -177,11 +176,7 @@ def _as_function(tool: Tool, wire: str, book: LossBook, where: str) -> Tool:
     fields = set(tool.extra.fields) - LEGACY_MARKS if tool.extra is not None else set[str]()
     if fields:
         book.note("tool_fields", where, ", ".join(sorted(fields)))
-    return Tool(name=wire, description=tool.description, schema=tool.schema or EMPTY_SCHEMA)
-
-
-def _signature(tool: Tool) -> Signature:
-    return Signature(tool.name, tool.description or "", tool.schema or EMPTY_SCHEMA)
+    return Tool(name=wire, description=tool.description or "", schema=tool.schema or EMPTY_SCHEMA)
 
 
 def _about_namespaces(groups: Iterable[Namespace], tools: tuple[Tool, ...]) -> list[str]:

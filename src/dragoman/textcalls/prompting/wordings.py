@@ -15,18 +15,16 @@ from msgspec import Struct
 from dragoman._json import dumps, dumps_text
 from dragoman.core.aliases import NameLimits
 from dragoman.core.pairing import mark_error
+from dragoman.model.request import Tool
 from dragoman.textcalls.offers import Offers
 from dragoman.textcalls.prompting.writers import (
     PromptCall,
     PromptResult,
-    Signature,
     WriteCalls,
     WriteContext,
     kimi_id,
     mistral_id,
 )
-
-ShowTools = Callable[[Sequence[Signature]], str]
 
 _EXAMPLE = PromptCall(
     "example_function", '{"example_parameter": "a text", "another_parameter": 2}', "example00"
@@ -43,18 +41,19 @@ _EXAMPLE_TOOL = {
 
 
 class Wording(Struct, frozen=True):
-    """The words before the list of tools, and after it."""
+    """The words before the tools, and after them. show: one tool. between: the text between two tools."""
 
     before: str
     after: str
-    show: ShowTools
+    show: Callable[[Tool], str]
+    between: str = "\n"
 
 
-def _flat(signature: Signature) -> dict[str, object]:
+def _flat(tool: Tool) -> dict[str, object]:
     return {
-        "name": signature.name,
-        "description": signature.description,
-        "parameters": signature.schema,
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": tool.schema,
     }
 
 
@@ -62,46 +61,31 @@ def _line(value: object) -> str:
     return dumps(value).decode("utf-8")
 
 
-def flat_lines(signatures: Sequence[Signature]) -> str:
-    """One JSON object for each tool."""
-    return "\n".join(_line(_flat(signature)) for signature in signatures)
+def flat_line(tool: Tool) -> str:
+    return _line(_flat(tool))
 
 
-def nested_lines(signatures: Sequence[Signature]) -> str:
-    """One JSON object for each tool, in the form of Chat Completions, as most templates show them."""
-    return "\n".join(
-        _line({"type": "function", "function": _flat(signature)}) for signature in signatures
-    )
+def nested_line(tool: Tool) -> str:
+    """Show a tool in the form of Chat Completions, as most templates do."""
+    return _line({"type": "function", "function": _flat(tool)})
 
 
-def nested_list(signatures: Sequence[Signature]) -> str:
-    """One JSON array, in the form of Chat Completions."""
-    return _line([{"type": "function", "function": _flat(signature)} for signature in signatures])
+def deepseek_entry(tool: Tool) -> str:
+    schema = _line(tool.schema)
+    return f"### {tool.name}\nDescription: {tool.description}\n\nParameters: {schema}"
 
 
-def deepseek_list(signatures: Sequence[Signature]) -> str:
-    return "\n\n".join(
-        f"### {each.name}\nDescription: {each.description}\n\nParameters: {_line(each.schema)}"
-        for each in signatures
-    )
+def llama_entry(tool: Tool) -> str:
+    return f"Use the function '{tool.name}' to '{tool.description}'\n{flat_line(tool)}"
 
 
-def llama_list(signatures: Sequence[Signature]) -> str:
-    return "\n\n".join(
-        f"Use the function '{each.name}' to '{each.description}'\n{_line(_flat(each))}"
-        for each in signatures
-    )
+def react_line(tool: Tool) -> str:
+    schema = _line(tool.schema)
+    return f"{tool.name}: {tool.description} Input: a JSON object of this schema: {schema}"
 
 
-def react_list(signatures: Sequence[Signature]) -> str:
-    return "\n".join(
-        f"{each.name}: {each.description} Input: a JSON object of this schema: {_line(each.schema)}"
-        for each in signatures
-    )
-
-
-def function_elements(signatures: Sequence[Signature]) -> str:
-    return "\n".join(f"<function>{_line(_flat(each))}</function>" for each in signatures)
+def function_element(tool: Tool) -> str:
+    return f"<function>{flat_line(tool)}</function>"
 
 
 def plain_wording(write_calls: WriteCalls) -> Wording:
@@ -114,7 +98,7 @@ def plain_wording(write_calls: WriteCalls) -> Wording:
         "each, with the JSON schema of its parameters:\n<tools>\n",
         "\n</tools>\n\nTo call functions, write the calls at the end of your reply in exactly this form, "
         f"{place}and write nothing after them:\n{example}",
-        flat_lines,
+        flat_line,
     )
 
 
@@ -128,7 +112,7 @@ HERMES = Wording(
     "\n</tools>\n\nFor each function call, return a json object with function name and arguments within "
     "<tool_call></tool_call> XML tags:\n<tool_call>\n"
     '{"name": <function-name>, "arguments": <args-json-object>}\n</tool_call>',
-    nested_lines,
+    nested_line,
 )
 
 GLM = Wording(
@@ -136,7 +120,7 @@ GLM = Wording(
     "\n</tools>\n\nFor each function call, output the function name and arguments within the following XML format:\n"
     "<tool_call>{function-name}\n<arg_key>{arg-key-1}</arg_key>\n<arg_value>{arg-value-1}</arg_value>\n"
     "<arg_key>{arg-key-2}</arg_key>\n<arg_value>{arg-value-2}</arg_value>\n...\n</tool_call>",
-    nested_lines,
+    nested_line,
 )
 
 QWEN_CODER = Wording(
@@ -150,7 +134,7 @@ QWEN_CODER = Wording(
     "- You may provide optional reasoning for your function call in natural language BEFORE the function call, but "
     "NOT after\n- If there is no function call available, answer the question like normal with your current "
     "knowledge and do not tell the user about function calls\n</IMPORTANT>",
-    nested_lines,
+    nested_line,
 )
 
 _BLOCK_OF_INVOKES = "You can invoke functions by writing a {block} block like the following as part of your reply to the user:\n"
@@ -164,7 +148,7 @@ ANTHROPIC = Wording(
     "String and scalar parameters should be specified as is, while lists and objects should use JSON format.\n\n"
     "Here are the functions available in JSONSchema format:\n<functions>\n",
     "\n</functions>",
-    function_elements,
+    function_element,
 )
 
 
@@ -181,7 +165,7 @@ def _dsml(wrapper: str) -> Wording:
         'and "false" for other types (numbers, booleans, arrays, objects).\n\n'
         "Here are the functions available in JSONSchema format:\n<functions>\n",
         "\n</functions>",
-        flat_lines,
+        flat_line,
     )
 
 
@@ -203,7 +187,8 @@ DEEPSEEK_V31 = Wording(
     _DEEPSEEK_ADHERE
     + "<｜tool▁call▁begin｜>tool_call_name<｜tool▁sep｜>tool_call_arguments<｜tool▁call▁end｜>"
     "{{additional_tool_calls}}<｜tool▁calls▁end｜>" + _DEEPSEEK_WHERE,
-    deepseek_list,
+    deepseek_entry,
+    "\n\n",
 )
 
 DEEPSEEK_V3 = Wording(
@@ -211,22 +196,25 @@ DEEPSEEK_V3 = Wording(
     _DEEPSEEK_ADHERE
     + "<｜tool▁call▁begin｜>function<｜tool▁sep｜>tool_call_name\n```json\ntool_call_arguments\n```"
     "<｜tool▁call▁end｜>{{additional_tool_calls}}<｜tool▁calls▁end｜>" + _DEEPSEEK_WHERE,
-    deepseek_list,
+    deepseek_entry,
+    "\n\n",
 )
 
 # In Mistral's templates the list alone comes before the last message; models not of that family need the rest.
 MISTRAL = Wording(
-    "[AVAILABLE_TOOLS] ",
-    "[/AVAILABLE_TOOLS]\n\nTo call tools, write [TOOL_CALLS] and one JSON array of all calls, and nothing after it:\n"
+    "[AVAILABLE_TOOLS] [",
+    "][/AVAILABLE_TOOLS]\n\nTo call tools, write [TOOL_CALLS] and one JSON array of all calls, and nothing after it:\n"
     '[TOOL_CALLS] [{"name": "function_name", "arguments": {"parameter": "value"}}]',
-    nested_list,
+    nested_line,
+    ",",
 )
 
 MISTRAL_NAMED = Wording(
-    "[AVAILABLE_TOOLS] ",
-    "[/AVAILABLE_TOOLS]\n\nTo call tools, write for each call [TOOL_CALLS], the name, [ARGS] and its arguments as one "
+    "[AVAILABLE_TOOLS] [",
+    "][/AVAILABLE_TOOLS]\n\nTo call tools, write for each call [TOOL_CALLS], the name, [ARGS] and its arguments as one "
     'JSON object, and nothing after them:\n[TOOL_CALLS]function_name[ARGS]{"parameter": "value"}',
-    nested_list,
+    nested_line,
+    ",",
 )
 
 LLAMA_JSON = Wording(
@@ -236,7 +224,7 @@ LLAMA_JSON = Wording(
     "Do not use variables. A reply that calls a function contains nothing else; several calls are separated by "
     '"; ". If no function is needed, answer in words.\n\n',
     "",
-    nested_lines,
+    nested_line,
 )
 
 FUNCTIONARY = Wording(
@@ -246,7 +234,8 @@ FUNCTIONARY = Wording(
     '<function=example_function_name>{"example_name": "example_value"}</function>\n\n'
     "Reminder:\n- Function calls MUST follow the specified format, start with <function= and end with </function>\n"
     "- Required parameters MUST be specified\n- Put the entire function call reply on one line",
-    llama_list,
+    llama_entry,
+    "\n\n",
 )
 
 PYTHONIC = Wording(
@@ -257,7 +246,7 @@ PYTHONIC = Wording(
     "Values are Python literals. You SHOULD NOT include any other text in a reply that calls functions.\n\n"
     "Here is a list of functions in JSON format that you can invoke.\n\n",
     "",
-    nested_lines,
+    nested_line,
 )
 
 OBSIDIAN = Wording(
@@ -268,7 +257,7 @@ OBSIDIAN = Wording(
     "- Write no code fence around a block. Words before a block are welcome, write none after the last.\n"
     "- Several blocks in one reply use several tools.\n\nThe tools, with the JSON schemas of their parameters:\n",
     "",
-    flat_lines,
+    flat_line,
 )
 
 REACT = Wording(
@@ -277,7 +266,7 @@ REACT = Wording(
     "Thought: you should always think about what to do\nAction: the name of one of the tools\n"
     "Action Input: the input to the action, a JSON object\n\n"
     "When you need no tool any more, answer in words without an Action.",
-    react_list,
+    react_line,
 )
 
 
@@ -285,11 +274,20 @@ _NEXT = "The results come in the next message, "
 
 
 class ResultForm(Struct, frozen=True):
-    """How results are written. ends: what a result must not contain. follow: the sentence that announces the results to the model."""
+    """How results are written.
 
-    write_results: Callable[[Sequence[PromptResult]], str]
+    write: one result. ends: what a result must not contain. follow: the sentence that announces the results to the model.
+    around: the text around all results. between: the text between two of them.
+    """
+
+    write: Callable[[PromptResult], str]
     ends: tuple[str, ...]
     follow: str
+    around: tuple[str, str] = ("", "")
+    between: str = "\n"
+
+    def write_results(self, results: Sequence[PromptResult]) -> str:
+        return self.around[0] + self.between.join(map(self.write, results)) + self.around[1]
 
 
 def _shown(result: PromptResult) -> str:
@@ -300,89 +298,79 @@ def _quoted(result: PromptResult) -> str:
     return dumps_text(_shown(result)).decode("utf-8")
 
 
-def _each(
-    opening: str, closing: str, *, around: tuple[str, str] = ("", ""), between: str = "\n"
-) -> Callable[[Sequence[PromptResult]], str]:
-    """Each result between two literals, and all of them between two more."""
-
-    def write_results(results: Sequence[PromptResult]) -> str:
-        text = between.join(opening + _shown(result) + closing for result in results)
-        return around[0] + text + around[1]
-
-    return write_results
+def _within(opening: str, closing: str = "") -> Callable[[PromptResult], str]:
+    return lambda result: opening + _shown(result) + closing
 
 
-def _function_results(results: Sequence[PromptResult]) -> str:
-    texts: list[str] = []
-    for result in results:
-        tag = "stderr" if result.is_error else "stdout"
-        name = f"<tool_name>{result.name}</tool_name>"
-        texts.append(f"<result>\n{name}\n<{tag}>\n{result.text}\n</{tag}>\n</result>")
-    return "<function_results>\n" + "\n".join(texts) + "\n</function_results>"
+def _function_result(result: PromptResult) -> str:
+    tag = "stderr" if result.is_error else "stdout"
+    name = f"<tool_name>{result.name}</tool_name>"
+    return f"<result>\n{name}\n<{tag}>\n{result.text}\n</{tag}>\n</result>"
 
 
-def _mistral_results(results: Sequence[PromptResult]) -> str:
-    return "".join(
-        f'[TOOL_RESULTS] {{"content": {_quoted(result)}, '
-        f'"call_id": "{mistral_id(result.call_id)}"}}[/TOOL_RESULTS]'
-        for result in results
-    )
+def _mistral_result(result: PromptResult) -> str:
+    call_id = mistral_id(result.call_id)
+    return f'[TOOL_RESULTS] {{"content": {_quoted(result)}, "call_id": "{call_id}"}}[/TOOL_RESULTS]'
 
 
-def _kimi_returns(results: Sequence[PromptResult]) -> str:
-    return "\n\n".join(
-        f"## Return of {kimi_id(result.name, result.number)}\n{_shown(result)}"
-        for result in results
-    )
+def _kimi_return(result: PromptResult) -> str:
+    return f"## Return of {kimi_id(result.name, result.number)}\n{_shown(result)}"
 
 
-def _cohere_results(results: Sequence[PromptResult]) -> str:
-    texts = ",\n".join(
+def _cohere_result(result: PromptResult) -> str:
+    return (
         f'{{"tool_call_id": "{result.number}", "results": {{"0": {_quoted(result)}}}, '
         f'"is_error": {"true" if result.is_error else "null"}}}'
-        for result in results
     )
-    return f"<|START_TOOL_RESULT|>[\n{texts}\n]<|END_TOOL_RESULT|>"
 
 
-def _observations(results: Sequence[PromptResult]) -> str:
-    return "\n".join(f"Observation: {_shown(result)}" for result in results)
-
+_FUNCTION_RESULTS = ("<function_results>\n", "\n</function_results>")
 
 TOOL_RESPONSES = ResultForm(
-    _each("<tool_response>\n", "\n</tool_response>"),
+    _within("<tool_response>\n", "\n</tool_response>"),
     ("</tool_response>",),
     f"{_NEXT}one for each call and in the order of the calls, within <tool_response></tool_response> tags.",
 )
 FUNCTION_RESULTS = ResultForm(
-    _function_results,
+    _function_result,
     ("</function_results>", "</result>", "</stdout>", "</stderr>"),
     f"{_NEXT}within <function_results></function_results> tags.",
+    _FUNCTION_RESULTS,
 )
 DSML_RESULTS = ResultForm(
-    _each("<result>", "</result>", around=("<function_results>\n", "\n</function_results>")),
+    _within("<result>", "</result>"),
     ("</function_results>", "</result>"),
     f"{_NEXT}within <function_results></function_results> tags, in the order of the calls.",
+    _FUNCTION_RESULTS,
 )
 DEEPSEEK_OUTPUTS = ResultForm(
-    _each("<｜tool▁output▁begin｜>", "<｜tool▁output▁end｜>", between=""),
+    _within("<｜tool▁output▁begin｜>", "<｜tool▁output▁end｜>"),
     ("<｜tool▁output▁end｜>",),
     f"{_NEXT}one for each call and in the order of the calls.",
+    between="",
 )
 MISTRAL_RESULTS = ResultForm(
-    _mistral_results,
+    _mistral_result,
     (),  # JSON strings keep to themselves what they contain
     _NEXT + 'each as [TOOL_RESULTS] {"content": ..., "call_id": ...}[/TOOL_RESULTS].',
+    between="",
 )
 KIMI_RETURNS = ResultForm(
-    _kimi_returns, ("## Return of ",), f"{_NEXT}each under a line with the id of its call."
+    _kimi_return,
+    ("## Return of ",),
+    f"{_NEXT}each under a line with the id of its call.",
+    between="\n\n",
 )
 COHERE_RESULTS = ResultForm(
-    _cohere_results,
+    _cohere_result,
     (),
     f"{_NEXT}within <|START_TOOL_RESULT|><|END_TOOL_RESULT|>, each with the tool_call_id of its call.",
+    ("<|START_TOOL_RESULT|>[\n", "\n]<|END_TOOL_RESULT|>"),
+    ",\n",
 )
-OBSERVATIONS = ResultForm(_observations, ("\nObservation:",), f"{_NEXT}after `Observation:`.")
+OBSERVATIONS = ResultForm(
+    _within("Observation: "), ("\nObservation:",), f"{_NEXT}after `Observation:`."
+)
 
 
 class ToolPrompt(Struct, frozen=True):
@@ -399,6 +387,7 @@ class ToolPrompt(Struct, frozen=True):
     names: NameLimits = NameLimits()
     stops: tuple[str, ...] = ()
 
-    def describe_tools(self, signatures: Sequence[Signature]) -> str:
+    def describe_tools(self, tools: Sequence[Tool]) -> str:
         words = self.wording or plain_wording(self.write_calls)
-        return f"{words.before}{words.show(signatures)}{words.after}\n\n{self.results.follow}"
+        shown = words.between.join(map(words.show, tools))
+        return f"{words.before}{shown}{words.after}\n\n{self.results.follow}"

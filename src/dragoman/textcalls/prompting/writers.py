@@ -28,14 +28,6 @@ LEGACY_MARKS = frozenset({"functions", "function_call"})
 """Fields with which the reader of Chat marks tools and calls of its older form: they belong to Chat and are not losses."""
 
 
-class Signature(Struct, frozen=True):
-    """A tool as the prompt describes it."""
-
-    name: str
-    description: str
-    schema: Raw
-
-
 class PromptCall(Struct, frozen=True):
     """A call of the conversation. `arguments` is the text of a JSON object; `number` counts the calls from 0."""
 

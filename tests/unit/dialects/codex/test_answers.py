@@ -81,13 +81,10 @@ def test_without_tools_every_call_is_codexs_own() -> None:
     assert isinstance(parts[0], Opaque)
 
 
-def test_resumed_reader_counts_by_response_too() -> None:
-    reader = CodexReader()
-    read_all(reader, (note("turn/started", turn={"id": "u"}), end(inputTokens=1, outputTokens=1)))
-    reader.pause()
-    rest = reader.resume()
+def test_answer_counts_by_response_only() -> None:
     old = {"total": {"totalTokens": 5}, "last": {"totalTokens": 5}}
-    assert read_all(rest, [note("thread/tokenUsage/updated", tokenUsage=old)]) == []
+    usage = note("thread/tokenUsage/updated", tokenUsage=old)
+    assert read_all(CodexReader(), [answer(tools=[]), usage]) == []
 
 
 def test_failure_before_anything_is_all_that_is_said() -> None:

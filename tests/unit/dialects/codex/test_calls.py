@@ -2,7 +2,16 @@
 
 import pytest
 
-from codex_reading import completed, note, raw_item, read, read_all, started, turn_completed
+from codex_reading import (
+    completed,
+    note,
+    raw_item,
+    read,
+    read_all,
+    read_message,
+    started,
+    turn_completed,
+)
 from dragoman._json import raw
 from dragoman.core.fold import fold
 from dragoman.dialects.codec import DecodeContext
@@ -53,7 +62,7 @@ def test_call_is_emitted_once_whichever_message_shows_it(
 
 def test_call_comes_whole_and_closed() -> None:
     reader = CodexReader()
-    assert reader.read_message(ITEM) == (
+    assert read_message(reader, ITEM) == (
         Started("u"),
         PartStarted(0, Call(call_id="c", name="f", status="in_progress")),
         InputDelta(0, '{"city":"Paris"}'),

@@ -7,7 +7,8 @@ import pytest
 
 from dragoman._json import Raw
 from dragoman.dialects.codec import EncodeContext
-from dragoman.dialects.responses import ResponsesEncoder, bare_response, decode_request
+from dragoman.dialects.responses import ResponsesEncoder, decode_request
+from dragoman.dialects.responses.envelope import bare_response
 from dragoman.dialects.responses.request import MAX_ECHO
 from dragoman.model.events import Completed, Event, Finished, Started
 from dragoman.model.parts import Extra

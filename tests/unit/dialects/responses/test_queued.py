@@ -6,14 +6,10 @@ from typing import Any
 import pytest
 
 from dragoman.dialects.codec import EncodeContext
-from dragoman.dialects.responses import (
-    ResponsesEncoder,
-    asks_for_background,
-    decode_request,
-    queue_response,
-    terminal_event,
-    without_background,
-)
+from dragoman.dialects.responses import ResponsesEncoder, decode_request
+from dragoman.dialects.responses.encode import queue_response
+from dragoman.dialects.responses.request import asks_for_background, without_background
+from dragoman.dialects.responses.terminal import terminal_event
 from dragoman.model.events import Completed, Event, Failed, Finished, Started
 from dragoman.model.outcome import ErrorInfo
 from responses_help import payloads

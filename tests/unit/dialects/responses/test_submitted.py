@@ -3,7 +3,7 @@
 import pytest
 
 from dragoman._json import dumps
-from dragoman.dialects.responses import read_submitted
+from dragoman.dialects.responses.turns import read_submitted
 from dragoman.errors import RequestRefused
 from dragoman.model.parts import Call, Media, Result, Text
 from dragoman.model.request import Request

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from dragoman.dialects.responses import (
+from dragoman.dialects.responses.terminal import (
     change_status,
     has_failed,
     is_waiting,

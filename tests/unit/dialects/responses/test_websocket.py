@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from dragoman.dialects.responses import (
+from dragoman.dialects.responses.websocket import (
     Create,
     Steer,
     error_frame,
