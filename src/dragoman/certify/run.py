@@ -233,7 +233,7 @@ class _Run:
             model=self._model,
             accepted=frozenset(self._accepted),
         )
-        remedies = [*probe.remedies(failed)]
+        remedies = [*probe.remedies_for(failed)]
         if probe.may_drop and judged.verdict == "refused":
             remedies += unwanted_fields(failed)
         for remedy in remedies:

@@ -18,6 +18,7 @@ from dragoman.errors import ToolError
 from dragoman.model.parts import Call
 
 A = TypeVar("A", bound=Struct)
+T = TypeVar("T")
 Work = Callable[[Root, A, threading.Event], Output]
 Changes = Callable[[Root, A], Sequence[FileChange]]
 
@@ -62,25 +63,19 @@ class FileTool(Struct, Generic[A], frozen=True, kw_only=True):
         """
         if self.changes is None:
             return ()
-        arguments = self.read(call.input)
-        name = self.declaration.name
-        try:
-            return await run_to_end(partial(self.changes, self.root, arguments), name, _nothing)
-        except OSError as error:
-            raise ToolError(f"{name}: {error.strerror or error}") from error
+        return await self._perform(partial(self.changes, self.root, self.read(call.input)))
 
     async def run(self, invocation: Invocation) -> Output:
-        name = self.declaration.name
         arguments = self.read(invocation.call.input)
         stop = threading.Event()
+        return await self._perform(partial(self.work, self.root, arguments, stop), stop.set)
+
+    async def _perform(self, work: Callable[[], T], stop: Callable[[], None] | None = None) -> T:
+        name = self.declaration.name
         try:
-            return await run_to_end(partial(self.work, self.root, arguments, stop), name, stop.set)
+            return await run_to_end(work, name, stop)
         except OSError as error:
             raise ToolError(f"{name}: {error.strerror or error}") from error
-
-
-def _nothing() -> None:
-    """Reading a few files ends soon by itself."""
 
 
 def file_tool(  # noqa: PLR0913 - the parts of a tool
