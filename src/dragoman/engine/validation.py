@@ -54,20 +54,22 @@ def check_arguments(declaration: Declaration, text: str) -> str | None:
     wrong = _long_name(cast("object", value))
     if wrong is not None:
         return f"The arguments of {name} have a property name of {wrong:,} characters; expected at most {MAX_NAME}."
-    source = b"" if declaration.schema is None else bytes(declaration.schema)
-    if source and "null" in text:
-        value = given_arguments(source, cast("_Schema", value))
-    problems = _problems(source, cast("_Schema", value)) if source else []
+    if declaration.schema is None:
+        return None
+    given = given_arguments(declaration, text, cast("_Schema", value))
+    problems = _problems(bytes(declaration.schema), given)
     if not problems:
         return None
     lines = "\n".join(f"- {problem}" for problem in problems)
     return f"The arguments do not fit the schema of {name}:\n{lines}"
 
 
-def given_arguments(source: bytes, value: _Schema) -> _Schema:
-    """The arguments without nulls that mean a missing value: see `without_nulls`."""
+def given_arguments(declaration: Declaration, text: str, value: _Schema) -> _Schema:
+    """The arguments without nulls that mean a missing value: see `without_nulls`. `text`: the arguments as they came."""
+    if "null" not in text or declaration.schema is None:
+        return value
     try:
-        return cast("_Schema", without_nulls(loads(source), value))
+        return cast("_Schema", without_nulls(loads(bytes(declaration.schema)), value))
     except MalformedJson:
         return value
 

@@ -163,7 +163,7 @@ class McpTool:
             None if listed.output_schema is None else bytes(raw(listed.output_schema))
         )
         annotations = listed.annotations
-        self._offer = Offer(
+        self.offer = Offer(
             declaration=Declaration(
                 name=listed.name,
                 namespace=server.name,
@@ -175,16 +175,10 @@ class McpTool:
             timeout=server.settings.call_timeout if server.host is None else PERSON_SECONDS,
         )
 
-    @property
-    def offer(self) -> Offer:
-        return self._offer
-
     async def run(self, invocation: Invocation) -> Output:
-        arguments = _arguments(invocation.call.input)
-        if "null" in invocation.call.input:
-            # servers refuse a null that their schema does not allow, and accept a missing member
-            schema = self._offer.declaration.schema
-            arguments = given_arguments(b"" if schema is None else bytes(schema), arguments)
+        text = invocation.call.input
+        # servers refuse a null that their schema does not allow, and accept a missing member
+        arguments = given_arguments(self.offer.declaration, text, _arguments(text))
         result = await self._server.call(self._name, arguments, invocation.report)
         try:
             return output_from_result(result, self._output_schema)
