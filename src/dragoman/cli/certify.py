@@ -251,7 +251,7 @@ async def _ask(
         os.environ,
         patience=options.patience,
         is_quick=options.quick,
-        on_finding=_quiet if options.json else _shown(secrets),
+        on_finding=(lambda _: None) if options.json else _shown(secrets),
     )
     text = section(name, report, is_new=is_new, hide=secrets.hide)
     if options.json:
@@ -352,10 +352,6 @@ def _shown(secrets: Secrets) -> "Callable[[ProbeFinding], None]":
         show(tuple(_lines(finding, secrets, width)))
 
     return on_finding
-
-
-def _quiet(_finding: "ProbeFinding") -> None:
-    """Show nothing before the whole report."""
 
 
 def _lines(finding: "ProbeFinding", secrets: Secrets, width: int) -> Iterator[Line]:

@@ -108,10 +108,7 @@ def _inspect(options: Options) -> int:
         recognised = recognise(data, _chosen(options.dialect))
         with ProgressLine("decoding", len(data)) as progress:
             report = examine(recognised, progress.advance)
-        if options.html is not None:
-            name = RecordedName(Path(source).name)
-            return _write_page([_Answer(source, name, recognised, report)], options)
-        if options.target is not None:
+        if options.html is None and options.target is not None:
             rewritten = rewrite(recognised, options.target)
             write(rewritten.data)
             complain(problem_lines(report.problems), source)
@@ -119,7 +116,8 @@ def _inspect(options: Options) -> int:
         elif options.json:
             write(to_json(report))
         else:
-            show(tuple(lay_out(report, source, _width())))
+            name = RecordedName(Path(source).name)
+            return _write_out([_Answer(source, name, recognised, report)], options)
     except GatewayError as error:
         # A message about a folder names the recording in it.
         complain([error.message], None if error.message.startswith(source) else source)

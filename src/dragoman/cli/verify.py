@@ -50,14 +50,9 @@ def _verify(options: Options) -> int:
 
 
 def _show(findings: list[Discrepancy], calls: int) -> None:
+    is_wrong, is_unknown = Span("differs  ", "bad"), Span("unknown  ", "warning")
     lines = [
-        (
-            Span(
-                "differs  " if finding.is_checked else "unknown  ",
-                "bad" if finding.is_checked else "warning",
-            ),
-            Span(visible_line(finding.what)),
-        )
+        (is_wrong if finding.is_checked else is_unknown, Span(visible_line(finding.what)))
         for finding in findings
     ]
     wrong = sum(finding.is_checked for finding in findings)

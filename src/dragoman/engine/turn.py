@@ -156,15 +156,12 @@ _HANDLED: frozenset[type[Event]] = frozenset(
 )
 
 
-class _Slot:
+class _Slot(Struct):
     """A call that needs a result."""
 
-    __slots__ = ("call", "is_running", "result")
-
-    def __init__(self, call: Call) -> None:
-        self.call = call
-        self.is_running = False
-        self.result: Result | None = None
+    call: Call
+    is_running: bool = False
+    result: Result | None = None
 
 
 class TurnMachine:

@@ -7,7 +7,7 @@ outermost members replaces it: required and unexpected members, their types and 
 The tool itself still decides what it accepts. This module knows no tool and runs none.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import cast
 
@@ -119,15 +119,21 @@ def _members(value: object) -> _Schema:
 
 
 def _long_name(value: object) -> int | None:
+    for each in nested(value):
+        if isinstance(each, dict):
+            longest = max(map(len, cast("_Schema", each)), default=0)
+            if longest > MAX_NAME:
+                return longest
+    return None
+
+
+def nested(value: object) -> Iterator[object]:
+    """A JSON value and every value in it."""
     waiting = [value]
     while waiting:
         here = waiting.pop()
+        yield here
         if isinstance(here, dict):
-            members = cast("_Schema", here)
-            longest = max(map(len, members), default=0)
-            if longest > MAX_NAME:
-                return longest
-            waiting.extend(members.values())
+            waiting.extend(cast("_Schema", here).values())
         elif isinstance(here, list):
             waiting.extend(cast("list[object]", here))
-    return None

@@ -249,8 +249,8 @@ class RunningCommand:
 
     def _relatives(self) -> Iterator[int]:
         group = self._process.pid
-        for entry in _processes():
-            fields = _stat_fields(entry)  # state, parent, group, …
+        for entry in processes():
+            fields = stat_fields(entry)
             is_alive = len(fields) > 2 and fields[0] not in ("Z", "X")
             if is_alive and (int(fields[2]) == group or _has_mark(entry, self._mark)):
                 yield int(entry.name)
@@ -266,14 +266,16 @@ class RunningCommand:
                 _signal_if(pid, number, self._mark)
 
 
-def _processes() -> list[Path]:
+def processes() -> list[Path]:
+    """The folders of all processes; none if the system has no /proc."""
     try:
         return [entry for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
     except OSError:
         return []
 
 
-def _stat_fields(entry: Path) -> list[str]:
+def stat_fields(entry: Path) -> list[str]:
+    """The state of a process, its parent, its group, and more; empty if it has ended."""
     try:
         # The program's name, in parentheses, may contain any character.
         return (entry / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()

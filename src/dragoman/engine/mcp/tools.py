@@ -16,7 +16,7 @@ from dragoman.engine.json_schema import problems_with
 from dragoman.engine.mcp.server import McpServer
 from dragoman.engine.results import image_type
 from dragoman.engine.tools import Declaration, Invocation, Offer, Output
-from dragoman.engine.validation import given_arguments
+from dragoman.engine.validation import given_arguments, nested
 from dragoman.errors import MalformedJson, ToolError
 from dragoman.model.parts import Media, MediaKind, Text
 
@@ -207,16 +207,9 @@ def _arguments(text: str) -> dict[str, object]:
 
 def _check_texts(value: object) -> None:
     """Refuse half a surrogate pair: UTF-8 cannot express it, and the transport would fail for all its calls."""
-    rest: list[object] = [value]
-    while rest:
-        each = rest.pop()
-        if isinstance(each, str):
-            try:
-                each.encode("utf-8")
-            except UnicodeEncodeError as error:
-                raise ToolError("the arguments hold half a surrogate pair") from error
-        elif isinstance(each, dict):
-            table = cast("dict[object, object]", each)
-            rest += (*table.keys(), *table.values())
-        elif isinstance(each, list):
-            rest += cast("list[object]", each)
+    for each in nested(value):
+        texts = cast("dict[str, object]", each) if isinstance(each, dict) else (each,)
+        try:
+            "".join(text for text in texts if isinstance(text, str)).encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise ToolError("the arguments hold half a surrogate pair") from error
