@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from msgspec import structs
 
-from dragoman.cli.gateways import choose_model
+from dragoman.cli.connect import choose_model
 from dragoman.cli.init import LOCAL_SERVERS
 from dragoman.cli.options import Options, add_config_option
 from dragoman.cli.screen import CANNOT_WORK, CLEAN, PROBLEMS, complain, show, write

@@ -9,21 +9,23 @@ What `--write` writes, without a key; a file that was there is kept beside the n
 
 import argparse
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
+from msgspec import structs
+
 from dragoman._json import dumps_document, loads
-from dragoman.cli.gateways import access_to, check_url, key_for, models_at
 from dragoman.cli.options import Options, add_config_option
 from dragoman.cli.screen import CLEAN, complain, own_command, write
 from dragoman.cli.trust import ask_for_trust_in_server
-from dragoman.config.environment import write_private
+from dragoman.config.environment import http_address, write_private
 from dragoman.config.read import load_settings
+from dragoman.config.secrets import mask_url
 from dragoman.config.settings import Settings
 from dragoman.errors import ConfigError, MalformedJson
-from dragoman.gateway.route import default_models
-from dragoman.inspection.terminal_text import visible
+from dragoman.gateway.route import Router, default_models
+from dragoman.inspection.terminal_text import visible, visible_line
 from dragoman.server.connect import (
     CLIENTS,
     KEY_VARIABLE,
@@ -34,11 +36,15 @@ from dragoman.server.connect import (
     gateway_url,
     snippet,
 )
-from dragoman.server.running import RunningGateway, find_gateway, recorded_urls
+from dragoman.server.running import RunningGateway, find_gateway, find_owners, recorded_urls
+from dragoman.upstream.http.model_list import OfferedModel
 
 PROFILE = "dragoman"
 # A settings file has kilobytes.
 _MAX_BYTES = 4 * 1024 * 1024
+# A name that is in no list: the gateway then says which upstream gets unknown names.
+_ANY_NAME = "any-other-model"
+_MOST_SHOWN = 20
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -126,6 +132,89 @@ def _running(
         if running is not None and (not is_named or models_at(running, key, settings)[1]):
             return running
     return None
+
+
+# --- the gateway and the model, for `launch` too ------------------------------------------------------------------------
+
+
+def check_url(url: str) -> str:
+    """The address of a gateway, without `/v1` and without a slash at the end.
+
+    Raises:
+        ConfigError: it is no address, or has a user and a password.
+    """
+    parts = http_address(url)
+    if parts is None or parts.query or parts.fragment:
+        raise ConfigError(
+            f"--url: expected an address such as http://127.0.0.1:8787, got {mask_url(url)!r}"
+        )
+    if "@" in parts.netloc:
+        raise ConfigError(
+            f"--url: expected an address without user and password, got {mask_url(url)!r}; "
+            f"a key goes into {KEY_VARIABLE}"
+        )
+    return url.rstrip("/").removesuffix("/v1").rstrip("/")
+
+
+def key_for(settings: Settings) -> str | None:
+    """The key for a gateway with these settings; None if it needs none."""
+    return os.environ.get(KEY_VARIABLE) or next(iter(settings.server.api_keys), None)
+
+
+def access_to(running: RunningGateway, settings: Settings, model: str | None) -> GatewayAccess:
+    """How to reach a gateway that runs. `settings`: its own, or the defaults if they are not known."""
+    access = access_of(settings, running.url, model)
+    return structs.replace(access, key="gateway") if running.needs_key else access
+
+
+def models_at(
+    running: RunningGateway, key: str | None, settings: Settings | None
+) -> tuple[tuple[OfferedModel, ...], bool]:
+    """The models of a gateway that runs, and whether it has these settings.
+
+    It may have been started with others (`dragoman serve --upstream …`), so it is asked where it sends each model.
+    """
+    listed = running.models or ()
+    if settings is None:
+        return listed, False
+    names = default_models(settings)
+    router = Router(settings)
+    owners = find_owners(running.url, key, (*names, _ANY_NAME))
+    for name, owner in owners.items():
+        candidate = router.first(name)
+        if owner != (None if candidate is None else candidate.upstream):
+            return listed, False
+    known = {name: OfferedModel(name) for name in names} | {each.name: each for each in listed}
+    return tuple(known.values()), True
+
+
+def choose_model(
+    client: str,
+    known: Sequence[OfferedModel],
+    offered: Sequence[OfferedModel],
+    *,
+    problems: Sequence[str] = (),
+    how: str,
+) -> str:
+    """The model for a client of `server.connect.CLIENTS`: the one with a known name that fits, otherwise the only one that the
+    upstreams offer.
+
+    Raises:
+        ConfigError: there is none, or the choice is the user's. how: the option that names a model.
+    """
+    found = fitting_model(client, [each.name for each in known])
+    if found is not None:
+        return found
+    if len(offered) == 1:
+        return offered[0].name
+    if offered:
+        names = ", ".join(visible_line(each.name) for each in offered[:_MOST_SHOWN])
+        more = f" and {len(offered) - _MOST_SHOWN} more" if len(offered) > _MOST_SHOWN else ""
+        raise ConfigError(f"expected {how}: the upstream has several models: {names}{more}")
+    reasons = "\n".join(problems)
+    raise ConfigError(
+        "\n".join(filter(None, (reasons, f"expected {how}: no model of the upstream is known")))
+    )
 
 
 # --- the files of clients ----------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import signal
 import sys
 import time
 
-from dragoman.cli.gateways import check_url
+from dragoman.cli.connect import check_url
 from dragoman.cli.options import Options
 from dragoman.cli.screen import complain
 from dragoman.errors import ConfigError
