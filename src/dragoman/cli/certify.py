@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from dragoman.certify.report import CertifyReport, ProbeFinding
     from dragoman.certify.run import RunCost
 
+SUMMARY = "send an upstream the requests of real clients, and write the settings that correct what it gets wrong"
+
 # Seconds for one answer: `certify.asker.PATIENCE`, which is imported only when the command runs.
 _PATIENCE = 120.0
 _LEAST_PATIENCE, _MOST_PATIENCE = 1.0, 3600.0

@@ -39,6 +39,8 @@ from dragoman.server.connect import (
 from dragoman.server.running import RunningGateway, find_gateway, find_owners, recorded_urls
 from dragoman.upstream.http.model_list import OfferedModel
 
+SUMMARY = "print what to paste into a client that should use the gateway"
+
 PROFILE = "dragoman"
 # A settings file has kilobytes.
 _MAX_BYTES = 4 * 1024 * 1024

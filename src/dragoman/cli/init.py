@@ -29,6 +29,8 @@ from dragoman.server.running import fetch_all
 from dragoman.upstream.chatgpt_codex.credentials import auth_path
 from dragoman.upstream.http.model_list import read_model_list
 
+SUMMARY = "write a dragoman.toml for the keys, local servers and programs that it finds"
+
 # Servers that run models on this machine, by the port that each uses unless it is set otherwise.
 LOCAL_SERVERS = {"ollama": ("Ollama", 11434), "vllm": ("vLLM", 8000), "lmstudio": ("LM Studio", 1234)}  # fmt: skip
 # Vendors that speak Chat Completions: the variable that each one's documentation uses for its key, the address, and the names of

@@ -37,6 +37,8 @@ from dragoman.inspection.report import (
 from dragoman.recordings import read_recordings
 from dragoman.server.inspector_page import ExportedPage, export_page, without_contents
 
+SUMMARY = "show the tool calls of a recorded answer, how they arrived, and what is wrong with them"
+
 _MAX_INPUT = 1024 * 1024 * 1024  # the input is held in memory; recorded answers have megabytes
 _READ_SIZE = 1024 * 1024
 _PIPED_WIDTH = 100

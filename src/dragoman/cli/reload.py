@@ -12,6 +12,8 @@ from dragoman.cli.screen import complain
 from dragoman.errors import ConfigError
 from dragoman.server.running import LastOutcome, RecordedGateway, recorded_gateways
 
+SUMMARY = "make a running gateway read its configuration again, without stopping it"
+
 # Seconds. New workers import everything anew, on a machine that may be busy; the gateway itself gives up after a minute.
 _PATIENCE = 90.0
 _POLL = 0.05

@@ -24,6 +24,8 @@ from dragoman.inspection.terminal_text import cut_to, visible_line
 from dragoman.model.parts import Dialect
 from dragoman.recordings import read_recordings
 
+SUMMARY = "send recorded requests again, and show what differs in the calls"
+
 _READ = 64 * 1024
 # Seconds without a byte: reasoning models think for minutes before the first.
 _TIMEOUT = 600.0

@@ -13,6 +13,8 @@ from dragoman.inspection.receipt import Discrepancy, read_receipt, verify
 from dragoman.inspection.terminal_text import visible_line
 from dragoman.recordings import read_recording
 
+SUMMARY = "check the receipt of a request against a recording of it"
+
 UNCHECKED = 3
 _MAX_RECEIPT = 64 * 1024 * 1024  # bytes: a conversation of ten thousand calls has a few megabytes
 _COMMENT = b": x-dragoman-receipt "
