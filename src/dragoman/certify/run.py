@@ -295,15 +295,7 @@ class _Run:
         detail: str = "",
         settings: Mapping[str, object] | None = None,
     ) -> ProbeFinding:
-        return self._found(
-            ProbeFinding(
-                name=probe.name,
-                title=probe.title,
-                status=status,
-                detail=detail,
-                settings=settings or {},
-            )
-        )
+        return self._found(ProbeFinding(probe.name, probe.title, status, detail, settings or {}))
 
     def _found(self, finding: ProbeFinding) -> ProbeFinding:
         self.findings.append(finding)
@@ -318,15 +310,11 @@ class _Run:
             for name, title in (("text_body", "bodies"), ("text_stream", "streams"))
             if not _has_usage(self._seen[name])
         ]
-        detail = f"{' and '.join(lacking)} have none: agents cannot see how full the context is"
-        self._found(
-            ProbeFinding(
-                name="usage",
-                title="token counts",
-                status="unhelped" if lacking else "ok",
-                detail=detail if lacking else "",
-            )
-        )
+        finding = ProbeFinding("usage", "token counts", "ok")
+        if lacking:
+            detail = f"{' and '.join(lacking)} have none: agents cannot see how full the context is"
+            finding = structs.replace(finding, status="unhelped", detail=detail)
+        self._found(finding)
 
     async def _count_tools(self) -> None:
         """Find the number of tools that the upstream takes, if it refuses many."""
@@ -375,7 +363,7 @@ class _Run:
         elif error.raw is None:
             status = "repaired"
             detail = "its errors are not JSON; clients get an error in their own dialect"
-        self._found(ProbeFinding(name="error", title="an error", status=status, detail=detail))
+        self._found(ProbeFinding("error", "an error", status, detail))
 
     async def _ask_for_more(self, environ: Mapping[str, str]) -> None:
         """Find out what the upstream also supports: other dialects, WebSockets."""
@@ -393,7 +381,7 @@ class _Run:
             why = "it speaks these too; with this setting, clients of these dialects are served without translation"
             self.suggestions["also"] = ((*self.settings.also, *spoken), why)
         detail = f"it speaks {', '.join(spoken)} too" if spoken else "it speaks no other"
-        self._found(ProbeFinding(name="also", title="other dialects", status="ok", detail=detail))
+        self._found(ProbeFinding("also", "other dialects", "ok", detail))
         if self._dialect == "responses" and not self.settings.never_stream:
             await self._try_websocket(environ)
 
@@ -415,14 +403,8 @@ class _Run:
         if is_there and not self.settings.websocket:
             why = "it accepts WebSockets: each turn sends only what is new"
             self.suggestions["websocket"] = (True, why)
-        self._found(
-            ProbeFinding(
-                name="websocket",
-                title="WebSockets",
-                status="ok" if is_there else "lacks",
-                detail="" if is_there else "it speaks HTTP only",
-            )
-        )
+        found: tuple[Status, str] = ("ok", "") if is_there else ("lacks", "it speaks HTTP only")
+        self._found(ProbeFinding("websocket", "WebSockets", *found))
 
 
 def _has_usage(seen: ProbeAnswer) -> bool:
