@@ -35,7 +35,7 @@ from dragoman.cli import (
 )
 from dragoman.cli.options import Options
 from dragoman.cli.screen import BROKEN_PIPE, CANNOT_WORK, INTERRUPTED, complain, discard_output
-from dragoman.errors import ConfigError
+from dragoman.errors import ConfigError, GatewayError
 
 __all__ = ("main",)
 
@@ -56,8 +56,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader of the pipe has ended, which is no error.
         discard_output()
         return BROKEN_PIPE
-    except ConfigError as error:
-        complain(error.message.split("\n"))
+    except GatewayError as error:
+        # Only a configuration has several problems, in lines.
+        is_list = isinstance(error, ConfigError)
+        complain(error.message.split("\n") if is_list else [error.message])
         return CANNOT_WORK
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] == "dragoman":

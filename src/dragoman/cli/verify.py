@@ -6,8 +6,8 @@ from pathlib import Path
 
 from dragoman._json import dumps
 from dragoman.cli.options import Options
-from dragoman.cli.screen import CANNOT_WORK, CLEAN, PROBLEMS, complain, show, write
-from dragoman.errors import GatewayError, RequestRefused
+from dragoman.cli.screen import CLEAN, PROBLEMS, show, write
+from dragoman.errors import RequestRefused
 from dragoman.inspection.layout import Span
 from dragoman.inspection.receipt import Discrepancy, read_receipt, verify
 from dragoman.inspection.terminal_text import visible_line
@@ -36,12 +36,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _verify(options: Options) -> int:
-    try:
-        receipt = read_receipt(_read(options.receipt))
-        findings = verify(receipt, read_recording(Path(options.recording)))
-    except GatewayError as error:
-        complain([error.message])
-        return CANNOT_WORK
+    receipt = read_receipt(_read(options.receipt))
+    findings = verify(receipt, read_recording(Path(options.recording)))
     if options.json:
         write(dumps({"calls": len(receipt.calls), "findings": findings}) + b"\n")
     else:
