@@ -275,7 +275,7 @@ BASIC: tuple[Probe, ...] = (
     Probe(
         "text_body",
         "a text, not streamed",
-        partial(requests.plain_text, stream=False),
+        partial(requests.one_word, stream=False),
         judgement.answers,
         tries=2,
         remedies=(_OTHER_LIMIT_FIELD, _ALWAYS_STREAM),
@@ -283,7 +283,7 @@ BASIC: tuple[Probe, ...] = (
     Probe(
         "text_stream",
         "a text, streamed",
-        partial(requests.plain_text, stream=True),
+        requests.one_word,
         judgement.answers,
         tries=2,
         remedies=(_NEVER_STREAM,),

@@ -350,7 +350,7 @@ class _Run:
 
     async def _ask_for_error(self) -> None:
         """Ask for a model that does not exist: clients stop at a clear error, and repeat a request after a vague one."""
-        asked = requests.plain_text(self._dialect, stream=True)
+        asked = requests.one_word(self._dialect)
         seen = await self._asker.ask(asked, self.settings, NO_SUCH_MODEL, is_vital=False)
         error = seen.error
         status: Status = "ok"
@@ -373,7 +373,7 @@ class _Run:
         spoken: list[str] = []
         for other in others:
             settings = structs.replace(self.settings, also=(*self.settings.also, other))
-            asked = requests.plain_text(other, stream=True)
+            asked = requests.one_word(other)
             seen = await self._asker.ask(asked, settings, is_vital=False)
             if answers(seen).verdict == "right":
                 spoken.append(other)

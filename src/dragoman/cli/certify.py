@@ -314,6 +314,8 @@ def _add_section(path: Path, name: str, text: str) -> None:
             draft = Path(folder) / path.name
             draft.write_bytes(new)
             load_settings(draft, {})
+        if old is None:
+            write_private(path, new)
     except ConfigError as error:
         lines = "\n".join(line.rpartition(f"{path.name}:")[2] for line in error.message.split("\n"))
         raise ConfigError(
@@ -324,11 +326,6 @@ def _add_section(path: Path, name: str, text: str) -> None:
     if old is not None:
         with only_changer(path):
             change_file(path, old, new, os.environ)
-        return
-    try:
-        write_private(path, new)
-    except OSError as error:
-        raise ConfigError(f"{path}: expected to write it: {error.strerror or error}") from error
 
 
 # --- the screen -------------------------------------------------------------------------------------------------------
