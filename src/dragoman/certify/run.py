@@ -20,7 +20,7 @@ from dragoman.certify.asker import (
     ProbeRequest,
     RunStopped,
 )
-from dragoman.certify.judgement import ProbeJudgement, answers, short
+from dragoman.certify.judgement import ProbeJudgement, answers, examine, short
 from dragoman.certify.probes import (
     ALL,
     BASIC,
@@ -193,7 +193,7 @@ class _Run:
     ) -> ProbeJudgement:
         """The judgement, if the model gets the control right; otherwise the model may just not follow instructions."""
         seen = await self._asker.ask(control(self._dialect), self.settings)
-        if probe.judge(seen).verdict == "right":
+        if examine(probe.judge, seen).verdict == "right":
             return judged
         return ProbeJudgement(
             "absent", "the model does not do what it is asked to do, not even with a short prompt"
@@ -205,7 +205,7 @@ class _Run:
         for _ in range(tries):
             seen = await self._asker.ask(probe.request(self._dialect), settings)
             self._seen[probe.name] = seen
-            judged = probe.judge(seen)
+            judged = examine(probe.judge, seen)
             if judged.verdict != "refused":
                 self._accepted |= seen.fields
             if judged.verdict in ("right", "refused"):
@@ -375,7 +375,7 @@ class _Run:
             settings = structs.replace(self.settings, also=(*self.settings.also, other))
             asked = requests.one_word(other)
             seen = await self._asker.ask(asked, settings, is_vital=False)
-            if answers(seen).verdict == "right":
+            if examine(answers, seen).verdict == "right":
                 spoken.append(other)
         if spoken:
             why = "it speaks these too; with this setting, clients of these dialects are served without translation"
