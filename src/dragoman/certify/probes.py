@@ -4,7 +4,7 @@ An error message alone never decides a setting: it only suggests candidates. A c
 with it. Candidates that change less for clients come first.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
 
@@ -193,37 +193,33 @@ def prompted_tools(failed: FailedProbe) -> Iterator[Remedy]:
 
 
 def unwanted_fields(failed: FailedProbe) -> Iterator[Remedy]:
-    """Members of the request that no accepted request had: first those that the message names, then all of them."""
+    """Members of the request that no accepted request had."""
     new = sorted(failed.seen.fields - failed.accepted)
-    named = [name for name in new if failed.is_named(name)]
     old = failed.settings.drop_fields
-    for names in (named, new):
-        if names:
-            yield Remedy(
-                values={"drop_fields": (*old, *names)},
-                effect="the gateway leaves them out",
-                is_narrowed=True,
-            )
+    return _without(failed, "drop_fields", old, new, "the gateway leaves them out")
 
 
 def _unwanted_keywords(*words: str) -> Callable[[FailedProbe], Iterator[Remedy]]:
-    """These keywords of schemas: first those that the message names, then all of them."""
+    """These keywords of schemas."""
 
     def offered(failed: FailedProbe) -> Iterator[Remedy]:
         stated = failed.settings.limits.drop_schema_keywords
         default = upstream_codec(failed.dialect).target.schemas.drop
         old = tuple(sorted(default)) if stated is None else stated
         new = [word for word in words if word not in old]
-        named = [word for word in new if failed.is_named(word)]
-        for each in (named, new):
-            if each:
-                yield Remedy(
-                    values={"limits.drop_schema_keywords": (*old, *each)},
-                    effect="they are removed from schemas",
-                    is_narrowed=True,
-                )
+        key = "limits.drop_schema_keywords"
+        return _without(failed, key, old, new, "they are removed from schemas")
 
     return offered
+
+
+def _without(
+    failed: FailedProbe, key: str, old: Sequence[str], new: Sequence[str], effect: str
+) -> Iterator[Remedy]:
+    """A longer list of what is left out: first with those that the message names, then with all."""
+    for names in ([name for name in new if failed.is_named(name)], new):
+        if names:
+            yield Remedy(values={key: (*old, *names)}, effect=effect, is_narrowed=True)
 
 
 def narrower_names(_failed: FailedProbe) -> Iterator[Remedy]:
