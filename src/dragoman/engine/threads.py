@@ -8,7 +8,7 @@ import asyncio
 import contextvars
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from typing import TypeVar
 
 from dragoman.offload import to_its_end
@@ -34,7 +34,8 @@ def _start(work: Callable[[], T], name: str) -> "asyncio.Future[T]":
     def run() -> None:
         try:
             future.set_result(context.run(work))
-        except StopIteration as error:  # asyncio's futures refuse this exception
+        except (StopIteration, CancelledError) as error:
+            # asyncio's futures refuse the first, and take the second for a cancellation of the caller.
             future.set_exception(RuntimeError(f"the work raised {error!r}"))
         except BaseException as error:
             future.set_exception(error)

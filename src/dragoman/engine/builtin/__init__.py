@@ -1,8 +1,7 @@
 """The tools of a terminal agent: files below a root and a shell, behind a policy and, where one is available, in a sandbox.
 
 root           files below a folder, and no others
-file_tool      what the tools for files share
-files          `read`, `write` and `edit`
+files          `read`, `write` and `edit`, and what all tools for files share
 search         `glob` and `grep`
 apply_patch    several changes to several files, all or none
 shell          commands, which leave no process behind

@@ -18,7 +18,7 @@ from typing import IO, Annotated, Literal, Self, cast
 
 from msgspec import Struct
 
-from dragoman.engine.builtin.file_tool import FileTool, file_tool, is_binary
+from dragoman.engine.builtin.files import FileTool, file_tool, is_binary
 from dragoman.engine.builtin.root import FOLDER_FLAGS, MAX_DEPTH, Location, Root
 from dragoman.engine.globs import PathGlob, path_glob
 from dragoman.engine.tools import Output, text_output
