@@ -110,7 +110,9 @@ class _Command(Protocol):
     """A module of this package, called like its command."""
 
     __name__: str
-    SUMMARY: str
+
+    @property
+    def SUMMARY(self) -> str: ...  # noqa: N802 -- a constant of the module
 
     def configure(self, parser: argparse.ArgumentParser) -> None: ...
 
