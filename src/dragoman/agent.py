@@ -306,37 +306,30 @@ def default_model(settings: Settings) -> str:
 
 @asynccontextmanager
 async def _opened(settings: Settings, model: str | None) -> AsyncGenerator[Model]:
-    name = model or default_model(settings)
-    observer = _LimitObserver()
-    async with UpstreamModel(Upstreams(settings), observer=observer) as upstream:
-        yield _Named(upstream, name, observer)
+    named = _Named(model or default_model(settings))
+    async with UpstreamModel(Upstreams(settings), observer=named) as named.model:
+        yield named
 
 
-class _LimitObserver(AttemptObserver):
-    """Remembers the rate limits in the headers of the last reply."""
+class _Named(AttemptObserver):
+    """A model with a default name for requests that name none. Its answers report the rate limits in the headers of the reply."""
 
-    def __init__(self) -> None:
-        self.limits: Limits | None = None
+    model: Model
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._limits: Limits | None = None
 
     def replied(self, target: AttemptTarget, reply: UpstreamReply) -> UpstreamReply:
         del target
-        self.limits = limits_of(reply.headers, time.time())
+        self._limits = limits_of(reply.headers, time.time())
         return reply
-
-
-class _Named:
-    """A model with a default name for requests that name none. Its answers report the limits from headers."""
-
-    def __init__(self, model: Model, name: str, observer: _LimitObserver) -> None:
-        self._model = model
-        self._name = name
-        self._observer = observer
 
     @asynccontextmanager
     async def ask(self, request: Request) -> AsyncGenerator[AsyncIterator[Sequence[Event]]]:
         named = request if request.model else structs.replace(request, model=self._name)
-        async with self._model.ask(named) as answer:
-            limits = self._observer.limits
+        async with self.model.ask(named) as answer:
+            limits = self._limits
             if limits is None:
                 yield answer
             else:

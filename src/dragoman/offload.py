@@ -28,12 +28,23 @@ async def offload(size: int, work: Callable[P, T], *args: P.args, **kwargs: P.kw
     """
     if size < LARGE:
         return work(*args, **kwargs)
-    future = asyncio.get_running_loop().run_in_executor(_pool, partial(work, *args, **kwargs))
+    loop = asyncio.get_running_loop()
+    return await to_its_end(loop.run_in_executor(_pool, partial(work, *args, **kwargs)))
+
+
+async def to_its_end(future: "asyncio.Future[T]", stop: Callable[[], None] | None = None) -> T:
+    """The result of work in another thread. If the caller is cancelled, this calls `stop` and waits until the work has ended."""
     try:
         return await asyncio.shield(future)
     except asyncio.CancelledError:
-        if not future.done():
-            await asyncio.wait([future])
+        if stop is not None:
+            stop()
+        while not future.done():
+            # Wait for the work even if the caller is cancelled again.
+            try:
+                await asyncio.wait([future])
+            except asyncio.CancelledError:
+                continue
         if not future.cancelled():
             future.exception()  # retrieved, or asyncio logs "exception was never retrieved"
         raise

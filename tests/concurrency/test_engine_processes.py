@@ -7,8 +7,8 @@ import pytest
 
 from dragoman._json import dumps
 from dragoman.core.pairing import is_paired
+from dragoman.engine.builtin import terminal_tools
 from dragoman.engine.builtin.gate import say_yes
-from dragoman.engine.builtin.terminal import terminal_tools
 from dragoman.engine.run import Engine
 from dragoman.engine.settings import EngineSettings
 from engine_models import Script, answer_calls, answer_text, ask, bounded, call, texts_of

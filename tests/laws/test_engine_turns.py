@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from dragoman.core.call_input import judge
 from dragoman.core.pairing import is_paired, pair_results
+from dragoman.engine.events import CallSettled
 from dragoman.engine.schedule import Schedule
 from dragoman.engine.toolbox import CallRouter, Toolbox
 from dragoman.engine.tools import Declaration, text_output
@@ -17,7 +18,6 @@ from dragoman.engine.turn import (
     CloseStream,
     EndTurn,
     RunCall,
-    SettleCall,
     Settled,
     TurnMachine,
     TurnOutcome,
@@ -57,8 +57,8 @@ class Play:
     def __init__(self) -> None:
         self.turn = TurnMachine(ROUTER, Schedule(MAX_PARALLEL), call_ids=frozenset(("b",)))
         self.running: dict[int, str] = {}
-        self.settled: list[int] = []
-        self.started: list[int] = []
+        self.settled: list[str] = []
+        self.started: list[RunCall] = []
         self.answer: TurnOutcome | None = None
         self.is_closed = False
         self.overlap = 0
@@ -74,13 +74,13 @@ class Play:
             case RunCall():
                 assert judge(action.call).executable
                 assert not self.is_closed
-                self.started.append(action.number)
+                self.started.append(action)
                 self.running[action.number] = action.call.name
                 self._check_overlap()
-            case SettleCall():
-                assert action.number not in self.settled
+            case CallSettled():
+                assert action.call.call_id not in self.settled
                 assert action.result.call_id == action.call.call_id
-                self.settled.append(action.number)
+                self.settled.append(action.call.call_id)
             case AbortCall():
                 assert action.number in self.running
             case CloseStream():
@@ -131,7 +131,7 @@ def check(play: Play, answer: TurnOutcome) -> None:
     else:
         # Providers' calls make `is_paired` look closer: the repair must find nothing to do.
         assert is_paired(answer.turns) or pair_results(answer.turns)[1] == ()
-    assert set(play.started) <= set(play.settled)
+    assert {run.call.call_id for run in play.started} <= set(play.settled)
     assert all(turn.parts for turn in answer.turns)
 
 
@@ -194,7 +194,8 @@ def test_calls_start_in_their_order_and_parallel_ones_do_overlap(
     play.take(play.turn.hear(Completed()))
     while play.running:
         play.settle(data.draw(st.integers(0, 8)), "done")
-    assert play.started == sorted(play.started)
+    numbers = [run.number for run in play.started]
+    assert numbers == sorted(numbers)
     assert len(play.started) == len(names)
     answer = play.answer
     assert answer is not None

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec import Struct, field, structs
 
 from dragoman._json import as_object
-from dragoman.config.settings import RetrySettings, Route, Settings, UpstreamSettings
+from dragoman.config.settings import UpstreamSettings
 from dragoman.core.failures import error_info
 from dragoman.core.fold import fold
 from dragoman.dialects.codec import DecodeContext
@@ -33,6 +33,7 @@ from dragoman.model.events import Event
 from dragoman.model.outcome import ErrorInfo, Loss, Outcome, Problem, Repair
 from dragoman.model.parts import Dialect, Part, Text
 from dragoman.model.request import Request, Tool
+from dragoman.server.question import alone
 from dragoman.upstream.base import UpstreamReply
 
 MAX_REQUESTS = 160
@@ -230,12 +231,8 @@ class Asker:
         """The upstream with these settings; its connections are reused while the settings stay the same."""
         if self._upstreams is None or settings is not self._settings:
             await self.close()
-            alone = Settings(
-                upstreams={self._name: settings},
-                routes=(Route(model="*", upstream=self._name),),
-                retry=RetrySettings(enabled=False),
-            )
-            self._upstreams, self._settings = Upstreams(alone, self._environ), settings
+            self._upstreams = Upstreams(alone(self._name, settings), self._environ)
+            self._settings = settings
         return self._upstreams
 
 

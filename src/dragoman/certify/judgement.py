@@ -5,7 +5,6 @@ looks only at the client's answer; if that is right but had problems, it is righ
 """
 
 from collections.abc import Callable, Mapping
-from functools import wraps
 from typing import Literal, cast
 
 from msgspec import Struct
@@ -36,7 +35,13 @@ class ProbeJudgement(Struct, frozen=True):
     detail: str = ""
 
 
-Judge = Callable[[ProbeAnswer], ProbeJudgement]
+Judge = Callable[[ProbeAnswer], ProbeJudgement | None]
+"""What is wrong with a complete answer; None if it is right."""
+
+
+def examine(judge: Judge, seen: ProbeAnswer) -> ProbeJudgement:
+    """The judgement on an exchange. A judge sees complete answers only."""
+    return _failure(seen) or judge(seen) or ProbeJudgement("right", "; ".join(_repaired(seen)))
 
 
 def short(message: str) -> str:
@@ -49,18 +54,8 @@ def calls_of(seen: ProbeAnswer) -> list[Call]:
     return [part for part in parts if isinstance(part, Call) and part.executor == "client"]
 
 
-def _of_answers(judge: Judge) -> Judge:
-    """The judge, for exchanges that have a complete answer; the others are judged here."""
-
-    @wraps(judge)
-    def judged(seen: ProbeAnswer) -> ProbeJudgement:
-        return _failure(seen) or judge(seen)
-
-    return judged
-
-
 def _failure(seen: ProbeAnswer) -> ProbeJudgement | None:
-    """The judgement on an exchange without a complete answer."""
+    """The judgement on an exchange without a complete answer; None if there is one."""
     if seen.error is not None:
         return ProbeJudgement("refused", short(seen.error.message))
     outcome = seen.outcome
@@ -68,10 +63,6 @@ def _failure(seen: ProbeAnswer) -> ProbeJudgement | None:
         message = "" if outcome is None or outcome.error is None else outcome.error.message
         return ProbeJudgement("wrong", f"the answer failed: {short(message)}")
     return None
-
-
-def _right(seen: ProbeAnswer) -> ProbeJudgement:
-    return ProbeJudgement("right", "; ".join(_repaired(seen)))
 
 
 def _repaired(seen: ProbeAnswer) -> list[str]:
@@ -119,30 +110,26 @@ def arguments_of(call: Call) -> Mapping[str, object]:
 # --- judges -----------------------------------------------------------------------------------------------------------
 
 
-@_of_answers
-def answers(seen: ProbeAnswer) -> ProbeJudgement:
+def answers(seen: ProbeAnswer) -> ProbeJudgement | None:
     """Any text."""
     if text_of(seen.outcome).strip():
-        return _right(seen)
+        return None
     finish = None if seen.outcome is None else seen.outcome.choices[0].finish
     if finish == "length":
         return ProbeJudgement("absent", "the answer reached its token limit before its first word")
     return ProbeJudgement("wrong", "the answer is empty")
 
 
-@_of_answers
-def accepts(seen: ProbeAnswer) -> ProbeJudgement:
+def accepts(_seen: ProbeAnswer) -> None:
     """Any answer, even an empty one."""
-    return _right(seen)
 
 
 def mentions(word: str, otherwise: str) -> Judge:
     """A text that has this word."""
 
-    @_of_answers
-    def judge(seen: ProbeAnswer) -> ProbeJudgement:
+    def judge(seen: ProbeAnswer) -> ProbeJudgement | None:
         is_there = word.lower() in text_of(seen.outcome).lower()
-        return _right(seen) if is_there else ProbeJudgement("absent", otherwise)
+        return None if is_there else ProbeJudgement("absent", otherwise)
 
     return judge
 
@@ -153,21 +140,20 @@ uses_result = mentions(SECRET_WORD, "the answer does not have what the result of
 def calls(name: str, has: Callable[[Call], bool], *, space: str = "", lacking: str = "") -> Judge:
     """A call of this tool with the expected input. lacking: what it means if the input is another."""
 
-    @_of_answers
-    def judge(seen: ProbeAnswer) -> ProbeJudgement:
+    def judge(seen: ProbeAnswer) -> ProbeJudgement | None:
         made = calls_of(seen)
         named = [call for call in made if call.name == name and (call.namespace or "") == space]
         if any(map(has, named)):
-            return _right(seen)
+            return None
         if named and lacking:
             return ProbeJudgement("wrong", lacking)
         if named:
-            return ProbeJudgement(
-                "absent", f"the call has other arguments: {short(named[0].input)}"
-            )
-        if made:
-            return ProbeJudgement("absent", f"the model called {short(made[0].name)} instead")
-        return ProbeJudgement("absent", "the model made no call")
+            why = f"the call has other arguments: {short(named[0].input)}"
+        elif made:
+            why = f"the model called {short(made[0].name)} instead"
+        else:
+            why = "the model made no call"
+        return ProbeJudgement("absent", why)
 
     return judge
 
@@ -183,64 +169,50 @@ def has_argument(key: str, word: str) -> Callable[[Call], bool]:
 one_call = calls(LOOKUP, has_city(CITY))
 
 
-@_of_answers
-def two_calls(seen: ProbeAnswer) -> ProbeJudgement:
+def two_calls(seen: ProbeAnswer) -> ProbeJudgement | None:
     made = calls_of(seen)
     if not any(map(has_city(CITY), made)) or not any(map(has_city(OTHER_CITY), made)):
         return ProbeJudgement("absent", f"the model made {len(made)} of two calls in one answer")
     if len({call.call_id for call in made}) < len(made):
         return ProbeJudgement("wrong", "two calls have the same id")
-    return _right(seen)
+    return None
 
 
-@_of_answers
-def calls_nothing(seen: ProbeAnswer) -> ProbeJudgement:
-    if calls_of(seen):
-        return ProbeJudgement("wrong", "the model called a tool although it must not")
-    return _right(seen)
+def calls_nothing(seen: ProbeAnswer) -> ProbeJudgement | None:
+    wrong = ProbeJudgement("wrong", "the model called a tool although it must not")
+    return wrong if calls_of(seen) else None
 
 
-@_of_answers
-def calls_something(seen: ProbeAnswer) -> ProbeJudgement:
-    return _right(seen) if calls_of(seen) else ProbeJudgement("wrong", "the choice is ignored")
+def calls_something(seen: ProbeAnswer) -> ProbeJudgement | None:
+    return None if calls_of(seen) else ProbeJudgement("wrong", "the choice is ignored")
 
 
 def calls_only(name: str) -> Judge:
-    def judge(seen: ProbeAnswer) -> ProbeJudgement:
-        found = calls_something(seen)
-        if found.verdict == "right" and any(call.name != name for call in calls_of(seen)):
+    def judge(seen: ProbeAnswer) -> ProbeJudgement | None:
+        if any(call.name != name for call in calls_of(seen)):
             return ProbeJudgement("wrong", "another tool than the chosen one was called")
-        return found
+        return calls_something(seen)
 
     return judge
 
 
-@_of_answers
-def calls_at_most_once(seen: ProbeAnswer) -> ProbeJudgement:
+def calls_at_most_once(seen: ProbeAnswer) -> ProbeJudgement | None:
     made = len(calls_of(seen))
-    return (
-        _right(seen) if made <= 1 else ProbeJudgement("wrong", f"{made} calls came in one answer")
-    )
+    return None if made <= 1 else ProbeJudgement("wrong", f"{made} calls came in one answer")
 
 
 def stops_before(word: str) -> Judge:
-    @_of_answers
-    def judge(seen: ProbeAnswer) -> ProbeJudgement:
-        if word in text_of(seen.outcome):
-            return ProbeJudgement("wrong", "the stop sequence is in the answer")
-        return _right(seen)
+    def judge(seen: ProbeAnswer) -> ProbeJudgement | None:
+        is_there = word in text_of(seen.outcome)
+        return ProbeJudgement("wrong", "the stop sequence is in the answer") if is_there else None
 
     return judge
 
 
-@_of_answers
-def is_json(seen: ProbeAnswer) -> ProbeJudgement:
+def is_json(seen: ProbeAnswer) -> ProbeJudgement | None:
     try:
         value: object = loads(text_of(seen.outcome))
     except MalformedJson:
         return ProbeJudgement("wrong", "the answer is not the JSON that its schema asks for")
-    return (
-        _right(seen)
-        if isinstance(value, dict)
-        else ProbeJudgement("wrong", "the answer is not an object")
-    )
+    is_object = isinstance(value, dict)
+    return None if is_object else ProbeJudgement("wrong", "the answer is not an object")

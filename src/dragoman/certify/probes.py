@@ -4,7 +4,7 @@ An error message alone never decides a setting: it only suggests candidates. A c
 with it. Candidates that change less for clients come first.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
 
@@ -54,12 +54,14 @@ _PROMPTS_TRIED = 3
 class Remedy(Struct, frozen=True, kw_only=True):
     """Settings that may help. values: by key, with `limits.` and `losses.` before those of these tables.
 
-    effect: what the gateway does with them. is_narrowed: the value is a list, and a part of it may be enough.
+    effect: what the gateway does with them. kinds: the upstreams that they can help.
+    is_narrowed: the value is a list, and a part of it may be enough.
     needs_answer: it is not enough that the upstream accepts the request; the answer must be right, twice.
     """
 
     values: Mapping[str, object]
     effect: str
+    kinds: tuple[Dialect, ...] = ALL
     is_narrowed: bool = False
     needs_answer: bool = False
 
@@ -81,14 +83,11 @@ class FailedProbe(Struct, frozen=True, kw_only=True):
         return self.seen.error is not None and word in self.seen.error.message
 
 
-Remedies = Callable[[FailedProbe], Iterator[Remedy]]
+Remedies = Remedy | Callable[[FailedProbe], Iterator[Remedy]]
+"""One remedy, or a function that finds those for a failure."""
 
 
-def _none(_failed: FailedProbe) -> Iterator[Remedy]:
-    return iter(())
-
-
-class Probe(Struct, frozen=True, kw_only=True):
+class Probe(Struct, frozen=True):
     """kinds: the upstreams that it concerns. tries: how often the model is asked. remedies: what may help.
 
     control: an easy form of the same question: if its answer is not right either, a wrong answer says nothing about the upstream.
@@ -103,11 +102,17 @@ class Probe(Struct, frozen=True, kw_only=True):
     control: Callable[[Dialect], ProbeRequest] | None = None
     kinds: tuple[Dialect, ...] = ALL
     tries: int = 1
-    remedies: Remedies = _none
+    remedies: tuple[Remedies, ...] = ()
     may_drop: bool = False
     is_optional: bool = False
     is_large: bool = False
     advice: Mapping[Dialect, str] = {}
+
+    def remedies_for(self, failed: FailedProbe) -> Iterator[Remedy]:
+        """The remedies that concern the upstream, in their order."""
+        for each in self.remedies:
+            found = (each,) if isinstance(each, Remedy) else each(failed)
+            yield from (remedy for remedy in found if failed.dialect in remedy.kinds)
 
 
 def kind_of(settings: UpstreamSettings) -> Dialect:
@@ -116,21 +121,6 @@ def kind_of(settings: UpstreamSettings) -> Dialect:
 
 
 # --- remedies ---------------------------------------------------------------------------------------------------------
-
-
-def _if(dialects: tuple[Dialect, ...], *remedies: Remedy) -> Remedies:
-    def offered(failed: FailedProbe) -> Iterator[Remedy]:
-        return iter(remedies if failed.dialect in dialects else ())
-
-    return offered
-
-
-def _all_of(*sources: Remedies) -> Remedies:
-    def offered(failed: FailedProbe) -> Iterator[Remedy]:
-        for source in sources:
-            yield from source(failed)
-
-    return offered
 
 
 _ALWAYS_STREAM = Remedy(
@@ -145,13 +135,17 @@ _NEVER_STREAM = Remedy(
 _OTHER_LIMIT_FIELD = Remedy(
     values={"limits.max_tokens_field": "max_completion_tokens"},
     effect="the token limit is sent under its newer name",
+    kinds=("chat",),
 )
 _ONE_SYSTEM = Remedy(
     values={"limits.system_messages": False},
     effect="later system messages become reminders in the user's turn",
+    kinds=("chat", "messages"),
 )
 _USER_FIRST = Remedy(
-    values={"limits.user_first": True}, effect="an empty turn of the user is put first"
+    values={"limits.user_first": True},
+    effect="an empty turn of the user is put first",
+    kinds=("chat",),
 )
 _NOT_STRICT = Remedy(
     values={"limits.strict_tools": False}, effect="functions are sent as not strict"
@@ -160,10 +154,14 @@ _NO_REFERENCES = Remedy(
     values={"limits.inline_schema_refs": True}, effect="references in schemas are resolved"
 )
 _NO_BUILTIN_TOOLS = Remedy(
-    values={"limits.builtin_tools": ()}, effect="tools that the provider would run are left out"
+    values={"limits.builtin_tools": ()},
+    effect="tools that the provider would run are left out",
+    kinds=("responses",),
 )
 _NO_OLD_THOUGHTS = Remedy(
-    values={"losses.reasoning_history": "drop"}, effect="earlier reasoning is not sent back"
+    values={"losses.reasoning_history": "drop"},
+    effect="earlier reasoning is not sent back",
+    kinds=("chat",),
 )
 
 
@@ -195,37 +193,33 @@ def prompted_tools(failed: FailedProbe) -> Iterator[Remedy]:
 
 
 def unwanted_fields(failed: FailedProbe) -> Iterator[Remedy]:
-    """Members of the request that no accepted request had: first those that the message names, then all of them."""
+    """Members of the request that no accepted request had."""
     new = sorted(failed.seen.fields - failed.accepted)
-    named = [name for name in new if failed.is_named(name)]
     old = failed.settings.drop_fields
-    for names in (named, new):
-        if names:
-            yield Remedy(
-                values={"drop_fields": (*old, *names)},
-                effect="the gateway leaves them out",
-                is_narrowed=True,
-            )
+    return _without(failed, "drop_fields", old, new, "the gateway leaves them out")
 
 
-def _unwanted_keywords(*words: str) -> Remedies:
-    """These keywords of schemas: first those that the message names, then all of them."""
+def _unwanted_keywords(*words: str) -> Callable[[FailedProbe], Iterator[Remedy]]:
+    """These keywords of schemas."""
 
     def offered(failed: FailedProbe) -> Iterator[Remedy]:
         stated = failed.settings.limits.drop_schema_keywords
         default = upstream_codec(failed.dialect).target.schemas.drop
         old = tuple(sorted(default)) if stated is None else stated
         new = [word for word in words if word not in old]
-        named = [word for word in new if failed.is_named(word)]
-        for each in (named, new):
-            if each:
-                yield Remedy(
-                    values={"limits.drop_schema_keywords": (*old, *each)},
-                    effect="they are removed from schemas",
-                    is_narrowed=True,
-                )
+        key = "limits.drop_schema_keywords"
+        return _without(failed, key, old, new, "they are removed from schemas")
 
     return offered
+
+
+def _without(
+    failed: FailedProbe, key: str, old: Sequence[str], new: Sequence[str], effect: str
+) -> Iterator[Remedy]:
+    """A longer list of what is left out: first with those that the message names, then with all."""
+    for names in ([name for name in new if failed.is_named(name)], new):
+        if names:
+            yield Remedy(values={key: (*old, *names)}, effect=effect, is_narrowed=True)
 
 
 def narrower_names(_failed: FailedProbe) -> Iterator[Remedy]:
@@ -254,6 +248,7 @@ _SMALLER_LIMITS = tuple(
     Remedy(
         values={"limits.default_max_tokens": limit},
         effect="clients that state no limit get this one",
+        kinds=("messages",),
     )
     for limit in (4096, 2048, 1024)
 )
@@ -269,177 +264,165 @@ _OTHER_KIND: Mapping[Dialect, str] = {
     "responses": 'if it speaks Chat Completions too, use kind = "chat": the gateway then translates what this dialect of it lacks'
 }
 
-_CALLS = _all_of(text_formats, _if(ALL, _NEVER_STREAM), prompted_tools)
-_OLD_TURNS = _all_of(
-    _if(("chat", "messages"), _ONE_SYSTEM),
-    _if(("chat",), _NO_OLD_THOUGHTS),
-    _if(("responses",), _NO_BUILTIN_TOOLS),
-)
-_FIRST_TURNS = _all_of(
-    _if(("chat", "messages"), _ONE_SYSTEM), _if(("responses",), _NO_BUILTIN_TOOLS)
-)
+_OLD_TURNS = (_ONE_SYSTEM, _NO_OLD_THOUGHTS, _NO_BUILTIN_TOOLS)
+_FIRST_TURNS = (_ONE_SYSTEM, _NO_BUILTIN_TOOLS)
 
 BASIC: tuple[Probe, ...] = (
     Probe(
-        name="text_body",
-        title="a text, not streamed",
-        request=partial(requests.plain_text, stream=False),
-        judge=judgement.answers,
+        "text_body",
+        "a text, not streamed",
+        partial(requests.one_word, stream=False),
+        judgement.answers,
         tries=2,
-        remedies=_all_of(_if(("chat",), _OTHER_LIMIT_FIELD), _if(ALL, _ALWAYS_STREAM)),
+        remedies=(_OTHER_LIMIT_FIELD, _ALWAYS_STREAM),
     ),
     Probe(
-        name="text_stream",
-        title="a text, streamed",
-        request=partial(requests.plain_text, stream=True),
-        judge=judgement.answers,
+        "text_stream",
+        "a text, streamed",
+        requests.one_word,
+        judgement.answers,
         tries=2,
-        remedies=_if(ALL, _NEVER_STREAM),
+        remedies=(_NEVER_STREAM,),
         may_drop=True,
     ),
 )
 """What every use needs. If one of these fails and nothing helps, nothing else is asked."""
 
 CALL = Probe(
-    name="call_stream",
-    title="a tool call, streamed",
-    request=partial(requests.one_call, stream=True),
-    judge=judgement.one_call,
+    "call_stream",
+    "a tool call, streamed",
+    partial(requests.one_call, stream=True),
+    judgement.one_call,
     tries=TRIES,
-    remedies=_CALLS,
+    remedies=(text_formats, _NEVER_STREAM, prompted_tools),
     advice=dict.fromkeys(ALL, "the model or its server has no usable tool calls"),
 )
 
 
-def _chosen(choice: ToolChoice, dialect: Dialect) -> ProbeRequest:
-    return requests.chosen(dialect, choice)
+def _chosen(name: str, title: str, choice: ToolChoice, judge: Judge) -> Probe:
+    asked = partial(requests.chosen, choice=choice)
+    return Probe(name, title, asked, judge, tries=2, is_optional=True)
 
 
-_CHOICES = (
-    ("choice_required", "a call that is required", ToolChoice(mode="required"), judgement.calls_something),
-    (
+TOOLS: tuple[Probe, ...] = (
+    Probe(
+        "call_body",
+        "a tool call, not streamed",
+        partial(requests.one_call, stream=False),
+        judgement.one_call,
+        tries=TRIES,
+        remedies=(_ALWAYS_STREAM_FOR_CALLS,),
+    ),
+    Probe(
+        "two_calls",
+        "two calls in one answer",
+        requests.two_calls,
+        judgement.two_calls,
+        tries=TRIES,
+        may_drop=True,
+    ),
+    Probe(
+        "round_trip",
+        "a result that goes back and is used",
+        lambda dialect: requests.round_trip(dialect, "call_1"),
+        judgement.uses_result,
+        tries=TRIES,
+        remedies=(narrower_ids, prompted_tools),
+    ),
+    Probe(
+        "foreign_ids",
+        "call ids of other vendors",
+        requests.foreign_ids,
+        judgement.accepts,
+        remedies=(narrower_ids,),
+    ),
+    Probe(
+        "unpaired",
+        "a call without its result, a result without its call",
+        requests.unpaired,
+        judgement.accepts,
+        remedies=(narrower_ids,),
+    ),
+    Probe(
+        "one_at_a_time",
+        "one call at a time",
+        requests.one_at_a_time,
+        judgement.calls_at_most_once,
+        may_drop=True,
+        is_optional=True,
+    ),
+    _chosen(
+        "choice_required",
+        "a call that is required",
+        ToolChoice(mode="required"),
+        judgement.calls_something,
+    ),
+    _chosen(
         "choice_named",
         "a call of a named tool",
         ToolChoice(mode="tool", tool=ToolRef(requests.LOOKUP)),
         judgement.calls_only(requests.LOOKUP),
     ),
-    ("choice_none", "tools that must not be called", ToolChoice(mode="none"), judgement.calls_nothing),
-)  # fmt: skip
-
-TOOLS: tuple[Probe, ...] = (
-    Probe(
-        name="call_body",
-        title="a tool call, not streamed",
-        request=partial(requests.one_call, stream=False),
-        judge=judgement.one_call,
-        tries=TRIES,
-        remedies=_if(ALL, _ALWAYS_STREAM_FOR_CALLS),
+    _chosen(
+        "choice_none",
+        "tools that must not be called",
+        ToolChoice(mode="none"),
+        judgement.calls_nothing,
     ),
     Probe(
-        name="two_calls",
-        title="two calls in one answer",
-        request=requests.two_calls,
-        judge=judgement.two_calls,
-        tries=TRIES,
-        may_drop=True,
-    ),
-    Probe(
-        name="round_trip",
-        title="a result that goes back and is used",
-        request=lambda dialect: requests.round_trip(dialect, "call_1"),
-        judge=judgement.uses_result,
-        tries=TRIES,
-        remedies=_all_of(narrower_ids, prompted_tools),
-    ),
-    Probe(
-        name="foreign_ids",
-        title="call ids of other vendors",
-        request=requests.foreign_ids,
-        judge=judgement.accepts,
-        remedies=narrower_ids,
-    ),
-    Probe(
-        name="unpaired",
-        title="a call without its result, a result without its call",
-        request=requests.unpaired,
-        judge=judgement.accepts,
-        remedies=narrower_ids,
-    ),
-    Probe(
-        name="one_at_a_time",
-        title="one call at a time",
-        request=requests.one_at_a_time,
-        judge=judgement.calls_at_most_once,
-        may_drop=True,
-        is_optional=True,
-    ),
-    *(
-        Probe(
-            name=name,
-            title=title,
-            request=partial(_chosen, choice),
-            judge=judge,
-            tries=2,
-            is_optional=True,
-        )
-        for name, title, choice, judge in _CHOICES
-    ),
-    Probe(
-        name="nested_schema",
-        title="a schema with lists, alternatives and null",
-        request=requests.nested_schema,
-        judge=judgement.one_call,
+        "nested_schema",
+        "a schema with lists, alternatives and null",
+        requests.nested_schema,
+        judgement.one_call,
         tries=2,
-        remedies=_unwanted_keywords("additionalProperties", "anyOf"),
+        remedies=(_unwanted_keywords("additionalProperties", "anyOf"),),
     ),
     Probe(
-        name="strict_schema",
-        title="a strict function",
-        request=requests.strict_schema,
-        judge=judgement.one_call,
+        "strict_schema",
+        "a strict function",
+        requests.strict_schema,
+        judgement.one_call,
         tries=2,
-        remedies=_if(ALL, _NOT_STRICT),
+        remedies=(_NOT_STRICT,),
     ),
     Probe(
-        name="referring_schema",
-        title="a schema with $ref",
-        request=requests.referring_schema,
-        judge=judgement.one_call,
+        "referring_schema",
+        "a schema with $ref",
+        requests.referring_schema,
+        judgement.one_call,
         tries=2,
-        remedies=_if(ALL, _NO_REFERENCES),
+        remedies=(_NO_REFERENCES,),
     ),
     Probe(
-        name="keyword_schema",
-        title="a schema with rare keywords",
-        request=requests.keyword_schema,
-        judge=judgement.one_call,
+        "keyword_schema",
+        "a schema with rare keywords",
+        requests.keyword_schema,
+        judgement.one_call,
         tries=2,
-        remedies=_unwanted_keywords(*requests.KEYWORDS),
+        remedies=(_unwanted_keywords(*requests.KEYWORDS),),
     ),
     Probe(
-        name="names",
-        title="tool names of 64 characters, with dashes",
-        request=requests.names,
-        judge=judgement.calls(requests.LONG_NAME, judgement.has_city(requests.CITY)),
+        "names",
+        "tool names of 64 characters, with dashes",
+        requests.names,
+        judgement.calls(requests.LONG_NAME, judgement.has_city(requests.CITY)),
         tries=2,
-        remedies=narrower_names,
+        remedies=(narrower_names,),
     ),
     Probe(
-        name="custom_tool",
-        title="Codex: a free-form tool (apply_patch)",
-        request=lambda _: requests.custom_tool(),
-        judge=judgement.calls(requests.APPLY_PATCH, lambda call: "*** Begin Patch" in call.input),
+        "custom_tool",
+        "Codex: a free-form tool (apply_patch)",
+        lambda _: requests.custom_tool(),
+        judgement.calls(requests.APPLY_PATCH, lambda call: "*** Begin Patch" in call.input),
         tries=2,
         may_drop=True,
         advice=_OTHER_KIND,
     ),
     Probe(
-        name="namespace",
-        title="Codex: a tool in a namespace (MCP)",
-        request=lambda _: requests.namespaced(),
-        judge=judgement.calls(
-            requests.LOOKUP, judgement.has_city(requests.CITY), space=requests.SPACE
-        ),
+        "namespace",
+        "Codex: a tool in a namespace (MCP)",
+        lambda _: requests.namespaced(),
+        judgement.calls(requests.LOOKUP, judgement.has_city(requests.CITY), space=requests.SPACE),
         tries=2,
         may_drop=True,
         advice=_OTHER_KIND,
@@ -449,127 +432,114 @@ TOOLS: tuple[Probe, ...] = (
 
 CONVERSATION: tuple[Probe, ...] = (
     Probe(
-        name="late_system",
-        title="several system messages, one inside the conversation",
-        request=requests.late_system,
-        judge=judgement.answers,
+        "late_system",
+        "several system messages, one inside the conversation",
+        requests.late_system,
+        judgement.answers,
         tries=2,
-        remedies=_if(("chat", "messages"), _ONE_SYSTEM),
+        remedies=(_ONE_SYSTEM,),
     ),
     Probe(
-        name="developer",
-        title="the role developer, from Chat clients",
-        request=requests.developer,
-        judge=judgement.answers,
+        "developer",
+        "the role developer, from Chat clients",
+        requests.developer,
+        judgement.answers,
         kinds=("chat",),
         is_optional=True,
     ),
     Probe(
-        name="assistant_first",
-        title="a conversation that the assistant begins",
-        request=requests.assistant_first,
-        judge=judgement.answers,
+        "assistant_first",
+        "a conversation that the assistant begins",
+        requests.assistant_first,
+        judgement.answers,
         tries=2,
-        remedies=_if(("chat",), _USER_FIRST),
+        remedies=(_USER_FIRST,),
     ),
     Probe(
-        name="same_role",
-        title="turns of the user in a row",
-        request=requests.same_role,
-        judge=judgement.answers,
-        tries=2,
+        "same_role", "turns of the user in a row", requests.same_role, judgement.answers, tries=2
+    ),
+    Probe("empty_text", "an empty turn of the assistant", requests.empty_text, judgement.accepts),
+    Probe(
+        "empty_tools", "an empty list of tools", requests.empty_tools, judgement.answers, tries=2
     ),
     Probe(
-        name="empty_text",
-        title="an empty turn of the assistant",
-        request=requests.empty_text,
-        judge=judgement.accepts,
-    ),
-    Probe(
-        name="empty_tools",
-        title="an empty list of tools",
-        request=requests.empty_tools,
-        judge=judgement.answers,
+        "no_limit",
+        "a request without a token limit",
+        lambda _: requests.without_limit(),
+        judgement.answers,
         tries=2,
-    ),
-    Probe(
-        name="no_limit",
-        title="a request without a token limit",
-        request=lambda _: requests.without_limit(),
-        judge=judgement.answers,
-        tries=2,
-        remedies=_if(("messages",), *_SMALLER_LIMITS),
+        remedies=_SMALLER_LIMITS,
         may_drop=True,
     ),
     Probe(
-        name="stop",
-        title="a stop sequence",
-        request=requests.stopped,
-        judge=judgement.stops_before("gamma"),
+        "stop",
+        "a stop sequence",
+        requests.stopped,
+        judgement.stops_before("gamma"),
         is_optional=True,
     ),
     Probe(
-        name="structured",
-        title="an answer by a JSON schema",
-        request=requests.structured,
-        judge=judgement.is_json,
+        "structured",
+        "an answer by a JSON schema",
+        requests.structured,
+        judgement.is_json,
         tries=2,
         is_optional=True,
     ),
     Probe(
-        name="unknown_field",
-        title="a field that it does not know",
-        request=requests.unknown_field,
-        judge=judgement.accepts,
+        "unknown_field",
+        "a field that it does not know",
+        requests.unknown_field,
+        judgement.accepts,
         is_optional=True,
     ),
     Probe(
-        name="image",
-        title="an image",
-        request=requests.image,
-        judge=judgement.mentions("red", "the answer does not name the colour"),
+        "image",
+        "an image",
+        requests.image,
+        judgement.mentions("red", "the answer does not name the colour"),
         is_optional=True,
     ),
 )
 
 CLIENTS: tuple[Probe, ...] = (
     Probe(
-        name="codex_later",
-        title="Codex: a conversation with calls and results",
-        request=lambda _: requests.codex_later(),
-        judge=judgement.uses_result,
+        "codex_later",
+        "Codex: a conversation with calls and results",
+        lambda _: requests.codex_later(),
+        judgement.uses_result,
         tries=2,
         remedies=_OLD_TURNS,
         may_drop=True,
         advice=_OTHER_KIND,
     ),
     Probe(
-        name="claude_code_later",
-        title="Claude Code: a conversation with calls and results",
-        request=lambda _: requests.claude_code_later(),
-        judge=judgement.uses_result,
+        "claude_code_later",
+        "Claude Code: a conversation with calls and results",
+        lambda _: requests.claude_code_later(),
+        judgement.uses_result,
         tries=2,
         remedies=_OLD_TURNS,
         may_drop=True,
     ),
     Probe(
-        name="claude_code_body",
-        title="Claude Code: the same, not streamed",
-        request=lambda _: requests.claude_code_later(stream=False),
-        judge=judgement.uses_result,
+        "claude_code_body",
+        "Claude Code: the same, not streamed",
+        lambda _: requests.claude_code_later(stream=False),
+        judgement.uses_result,
         tries=2,
-        remedies=_if(ALL, _ALWAYS_STREAM_FOR_CALLS),
+        remedies=(_ALWAYS_STREAM_FOR_CALLS,),
     ),
     Probe(
-        name="codex",
-        title="Codex: the first request, with all its tools",
-        request=lambda _: requests.codex(),
-        control=lambda _: requests.codex(0),
-        judge=judgement.calls(
+        "codex",
+        "Codex: the first request, with all its tools",
+        lambda _: requests.codex(),
+        judgement.calls(
             requests.SHELL,
             judgement.has_argument("cmd", requests.SECRET_WORD),
             lacking=_LOST_PROMPT,
         ),
+        control=lambda _: requests.codex(0),
         tries=2,
         remedies=_FIRST_TURNS,
         may_drop=True,
@@ -577,15 +547,15 @@ CLIENTS: tuple[Probe, ...] = (
         advice=_OTHER_KIND,
     ),
     Probe(
-        name="claude_code",
-        title="Claude Code: the first request, with all its tools",
-        request=lambda _: requests.claude_code(),
-        control=lambda _: requests.claude_code(0),
-        judge=judgement.calls(
+        "claude_code",
+        "Claude Code: the first request, with all its tools",
+        lambda _: requests.claude_code(),
+        judgement.calls(
             requests.BASH,
             judgement.has_argument("command", requests.SECRET_WORD),
             lacking=_LOST_PROMPT,
         ),
+        control=lambda _: requests.claude_code(0),
         tries=2,
         remedies=_FIRST_TURNS,
         may_drop=True,

@@ -17,7 +17,7 @@ _WIDTH = 110
 Status = Literal["ok", "repaired", "setting", "lacks", "unhelped", "not_shown", "not_tried"]
 
 
-class ProbeFinding(Struct, frozen=True, kw_only=True):
+class ProbeFinding(Struct, frozen=True):
     """The result of one probe.
 
     ok          it works

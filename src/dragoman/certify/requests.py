@@ -107,8 +107,10 @@ def own_request(
 # --- small requests ---------------------------------------------------------------------------------------------------
 
 
-def plain_text(dialect: Dialect, *, stream: bool) -> ProbeRequest:
-    return own_request(dialect, said("Reply with one word: ready"), stream=stream)
+def one_word(dialect: Dialect, *before: Turn, stream: bool = True, **more: object) -> ProbeRequest:
+    """A conversation that ends with a plain question."""
+    asked = said("Reply with one word: ready")
+    return own_request(dialect, *before, asked, stream=stream, **more)
 
 
 def one_call(dialect: Dialect, *, stream: bool) -> ProbeRequest:
@@ -168,7 +170,7 @@ def one_at_a_time(dialect: Dialect) -> ProbeRequest:
 def empty_tools(dialect: Dialect) -> ProbeRequest:
     """An empty list of tools, as Codex sends with its request for a summary."""
     extra = Extra(dialect, {"tools": raw([])})
-    return own_request(dialect, said("Reply with one word: ready"), extra=extra)
+    return one_word(dialect, extra=extra)
 
 
 def late_system(dialect: Dialect) -> ProbeRequest:
@@ -182,28 +184,24 @@ def late_system(dialect: Dialect) -> ProbeRequest:
 
 
 def developer(dialect: Dialect) -> ProbeRequest:
-    turns = (said("You are helpful.", "developer"), said("Reply with one word: ready"))
-    return own_request(dialect, *turns)
+    return one_word(dialect, said("You are helpful.", "developer"))
 
 
 def assistant_first(dialect: Dialect) -> ProbeRequest:
-    turns = (said("Hello, I am ready.", "assistant"), said("Reply with one word: ready"))
-    return own_request(dialect, *turns)
+    return one_word(dialect, said("Hello, I am ready.", "assistant"))
 
 
 def same_role(dialect: Dialect) -> ProbeRequest:
-    turns = (said("Hello."), said("Are you there?"), said("Reply with one word: ready"))
-    return own_request(dialect, *turns)
+    return one_word(dialect, said("Hello."), said("Are you there?"))
 
 
 def empty_text(dialect: Dialect) -> ProbeRequest:
-    turns = (said("Hello."), said("", "assistant"), said("Reply with one word: ready"))
-    return own_request(dialect, *turns)
+    return one_word(dialect, said("Hello."), said("", "assistant"))
 
 
 def without_limit() -> ProbeRequest:
     """A request that states no token limit, as most clients of Chat and Codex send it. Messages requires one."""
-    return own_request("chat", said("Reply with one word: ready"), max_tokens=None)
+    return one_word("chat", max_tokens=None)
 
 
 def stopped(dialect: Dialect) -> ProbeRequest:
@@ -215,7 +213,7 @@ def stopped(dialect: Dialect) -> ProbeRequest:
 
 def unknown_field(dialect: Dialect) -> ProbeRequest:
     extra = Extra(dialect, {"x_dragoman_certify": raw({"is": "unknown"})})
-    return own_request(dialect, said("Reply with one word: ready"), extra=extra)
+    return one_word(dialect, extra=extra)
 
 
 def structured(dialect: Dialect) -> ProbeRequest:

@@ -20,7 +20,7 @@ from dragoman.certify.asker import (
     ProbeRequest,
     RunStopped,
 )
-from dragoman.certify.judgement import ProbeJudgement, answers, short
+from dragoman.certify.judgement import ProbeJudgement, answers, examine, short
 from dragoman.certify.probes import (
     ALL,
     BASIC,
@@ -193,7 +193,7 @@ class _Run:
     ) -> ProbeJudgement:
         """The judgement, if the model gets the control right; otherwise the model may just not follow instructions."""
         seen = await self._asker.ask(control(self._dialect), self.settings)
-        if probe.judge(seen).verdict == "right":
+        if examine(probe.judge, seen).verdict == "right":
             return judged
         return ProbeJudgement(
             "absent", "the model does not do what it is asked to do, not even with a short prompt"
@@ -205,7 +205,7 @@ class _Run:
         for _ in range(tries):
             seen = await self._asker.ask(probe.request(self._dialect), settings)
             self._seen[probe.name] = seen
-            judged = probe.judge(seen)
+            judged = examine(probe.judge, seen)
             if judged.verdict != "refused":
                 self._accepted |= seen.fields
             if judged.verdict in ("right", "refused"):
@@ -233,7 +233,7 @@ class _Run:
             model=self._model,
             accepted=frozenset(self._accepted),
         )
-        remedies = [*probe.remedies(failed)]
+        remedies = [*probe.remedies_for(failed)]
         if probe.may_drop and judged.verdict == "refused":
             remedies += unwanted_fields(failed)
         for remedy in remedies:
@@ -295,15 +295,7 @@ class _Run:
         detail: str = "",
         settings: Mapping[str, object] | None = None,
     ) -> ProbeFinding:
-        return self._found(
-            ProbeFinding(
-                name=probe.name,
-                title=probe.title,
-                status=status,
-                detail=detail,
-                settings=settings or {},
-            )
-        )
+        return self._found(ProbeFinding(probe.name, probe.title, status, detail, settings or {}))
 
     def _found(self, finding: ProbeFinding) -> ProbeFinding:
         self.findings.append(finding)
@@ -318,15 +310,11 @@ class _Run:
             for name, title in (("text_body", "bodies"), ("text_stream", "streams"))
             if not _has_usage(self._seen[name])
         ]
-        detail = f"{' and '.join(lacking)} have none: agents cannot see how full the context is"
-        self._found(
-            ProbeFinding(
-                name="usage",
-                title="token counts",
-                status="unhelped" if lacking else "ok",
-                detail=detail if lacking else "",
-            )
-        )
+        finding = ProbeFinding("usage", "token counts", "ok")
+        if lacking:
+            detail = f"{' and '.join(lacking)} have none: agents cannot see how full the context is"
+            finding = structs.replace(finding, status="unhelped", detail=detail)
+        self._found(finding)
 
     async def _count_tools(self) -> None:
         """Find the number of tools that the upstream takes, if it refuses many."""
@@ -362,7 +350,7 @@ class _Run:
 
     async def _ask_for_error(self) -> None:
         """Ask for a model that does not exist: clients stop at a clear error, and repeat a request after a vague one."""
-        asked = requests.plain_text(self._dialect, stream=True)
+        asked = requests.one_word(self._dialect)
         seen = await self._asker.ask(asked, self.settings, NO_SUCH_MODEL, is_vital=False)
         error = seen.error
         status: Status = "ok"
@@ -375,7 +363,7 @@ class _Run:
         elif error.raw is None:
             status = "repaired"
             detail = "its errors are not JSON; clients get an error in their own dialect"
-        self._found(ProbeFinding(name="error", title="an error", status=status, detail=detail))
+        self._found(ProbeFinding("error", "an error", status, detail))
 
     async def _ask_for_more(self, environ: Mapping[str, str]) -> None:
         """Find out what the upstream also supports: other dialects, WebSockets."""
@@ -385,15 +373,15 @@ class _Run:
         spoken: list[str] = []
         for other in others:
             settings = structs.replace(self.settings, also=(*self.settings.also, other))
-            asked = requests.plain_text(other, stream=True)
+            asked = requests.one_word(other)
             seen = await self._asker.ask(asked, settings, is_vital=False)
-            if answers(seen).verdict == "right":
+            if examine(answers, seen).verdict == "right":
                 spoken.append(other)
         if spoken:
             why = "it speaks these too; with this setting, clients of these dialects are served without translation"
             self.suggestions["also"] = ((*self.settings.also, *spoken), why)
         detail = f"it speaks {', '.join(spoken)} too" if spoken else "it speaks no other"
-        self._found(ProbeFinding(name="also", title="other dialects", status="ok", detail=detail))
+        self._found(ProbeFinding("also", "other dialects", "ok", detail))
         if self._dialect == "responses" and not self.settings.never_stream:
             await self._try_websocket(environ)
 
@@ -415,14 +403,8 @@ class _Run:
         if is_there and not self.settings.websocket:
             why = "it accepts WebSockets: each turn sends only what is new"
             self.suggestions["websocket"] = (True, why)
-        self._found(
-            ProbeFinding(
-                name="websocket",
-                title="WebSockets",
-                status="ok" if is_there else "lacks",
-                detail="" if is_there else "it speaks HTTP only",
-            )
-        )
+        found: tuple[Status, str] = ("ok", "") if is_there else ("lacks", "it speaks HTTP only")
+        self._found(ProbeFinding("websocket", "WebSockets", *found))
 
 
 def _has_usage(seen: ProbeAnswer) -> bool:

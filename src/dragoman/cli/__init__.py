@@ -1,7 +1,7 @@
 """The `dragoman` command: its parser, its commands and the handling of its errors.
 
-A command is a module of this package: it adds its options to its parser and sets `run`, which takes options and returns an
-exit code.
+A command is a module of this package: it has a `SUMMARY`, and `configure` adds its options to its parser and sets `run`, which
+takes options and returns an exit code.
 Commands read input and write output; other packages compute. Commands that need the gateway import it when they run, so that
 the others work without its dependencies.
 
@@ -13,26 +13,29 @@ the others work without its dependencies.
 import argparse
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, requires, version
+from typing import Protocol
 
-from dragoman.cli.certify import configure as configure_certify
-from dragoman.cli.check import configure as configure_check
-from dragoman.cli.completion import configure as configure_completion
-from dragoman.cli.connect import configure as configure_connect
-from dragoman.cli.init import configure as configure_init
-from dragoman.cli.inspect import configure as configure_inspect
-from dragoman.cli.keys import configure as configure_keys
-from dragoman.cli.launch import configure as configure_launch
+from dragoman.cli import (
+    certify,
+    check,
+    completion,
+    connect,
+    init,
+    inspect,
+    keys,
+    launch,
+    reload,
+    replay,
+    run,
+    serve,
+    trust,
+    verify,
+)
 from dragoman.cli.options import Options
-from dragoman.cli.reload import configure as configure_reload
-from dragoman.cli.replay import configure as configure_replay
-from dragoman.cli.run import configure as configure_run
 from dragoman.cli.screen import BROKEN_PIPE, CANNOT_WORK, INTERRUPTED, complain, discard_output
-from dragoman.cli.serve import configure as configure_serve
-from dragoman.cli.trust import configure as configure_trust
-from dragoman.cli.verify import configure as configure_verify
-from dragoman.errors import ConfigError
+from dragoman.errors import ConfigError, GatewayError
 
 __all__ = ("main",)
 
@@ -53,8 +56,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader of the pipe has ended, which is no error.
         discard_output()
         return BROKEN_PIPE
-    except ConfigError as error:
-        complain(error.message.split("\n"))
+    except GatewayError as error:
+        # Only a configuration has several problems, in lines.
+        is_list = isinstance(error, ConfigError)
+        complain(error.message.split("\n") if is_list else [error.message])
         return CANNOT_WORK
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] == "dragoman":
@@ -93,71 +98,26 @@ def make_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(
         title="commands", metavar="COMMAND", required=False, dest="command"
     )
-    for name, (summary, configure) in _COMMANDS.items():
-        configure(commands.add_parser(name, help=summary, description=f"{_capital(summary)}."))
+    for command in _COMMANDS:
+        summary = command.SUMMARY
+        name = command.__name__.rpartition(".")[2]
+        about = f"{summary[:1].upper()}{summary[1:]}."
+        command.configure(commands.add_parser(name, help=summary, description=about))
     return parser
 
 
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
+class _Command(Protocol):
+    """A module of this package, called like its command."""
+
+    __name__: str
+
+    @property
+    def SUMMARY(self) -> str: ...  # noqa: N802 -- a constant of the module
+
+    def configure(self, parser: argparse.ArgumentParser) -> None: ...
 
 
-_COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
-    "serve": (
-        "start the gateway: any client dialect in front of any upstream",
-        configure_serve,
-    ),
-    "reload": (
-        "make a running gateway read its configuration again, without stopping it",
-        configure_reload,
-    ),
-    "launch": (
-        "start Codex or Claude Code on any model, with a gateway of its own if none runs",
-        configure_launch,
-    ),
-    "run": (
-        "run an agent in this terminal: any model, with tools for files, commands and MCP servers",
-        configure_run,
-    ),
-    "init": (
-        "write a dragoman.toml for the keys, local servers and programs that it finds",
-        configure_init,
-    ),
-    "check": (
-        "validate the configuration, show it without its secrets, and try each upstream",
-        configure_check,
-    ),
-    "certify": (
-        "send an upstream the requests of real clients, and write the settings that correct what it gets wrong",
-        configure_certify,
-    ),
-    "keys": (
-        "make, list and revoke named keys of the gateway, each with its models and limits",
-        configure_keys,
-    ),
-    "trust": (
-        "allow the dragoman.toml of a folder to start programs and send keys",
-        configure_trust,
-    ),
-    "connect": (
-        "print what to paste into a client that should use the gateway",
-        configure_connect,
-    ),
-    "inspect": (
-        "show the tool calls of a recorded answer, how they arrived, and what is wrong with them",
-        configure_inspect,
-    ),
-    "replay": (
-        "send recorded requests again, and show what differs in the calls",
-        configure_replay,
-    ),
-    "verify": (
-        "check the receipt of a request against a recording of it",
-        configure_verify,
-    ),
-    "completion": (
-        "print a script that completes this command in bash, zsh or fish",
-        lambda parser: configure_completion(parser, make_parser),
-    ),
-}
-"""Each command by its name: its summary, and the function that adds its options and its `run`."""
+_COMMANDS: tuple[_Command, ...] = (
+    *(serve, reload, launch, run, init, check, certify, keys, trust, connect),
+    *(inspect, replay, verify, completion),
+)

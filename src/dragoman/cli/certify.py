@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from msgspec import structs
 
-from dragoman.cli.gateways import choose_model
+from dragoman.cli.connect import choose_model
 from dragoman.cli.init import LOCAL_SERVERS
 from dragoman.cli.options import Options, add_config_option
 from dragoman.cli.screen import CANNOT_WORK, CLEAN, PROBLEMS, complain, show, write
@@ -43,6 +43,8 @@ from dragoman.upstream.http.model_list import OfferedModel
 if TYPE_CHECKING:
     from dragoman.certify.report import CertifyReport, ProbeFinding
     from dragoman.certify.run import RunCost
+
+SUMMARY = "send an upstream the requests of real clients, and write the settings that correct what it gets wrong"
 
 # Seconds for one answer: `certify.asker.PATIENCE`, which is imported only when the command runs.
 _PATIENCE = 120.0
@@ -251,7 +253,7 @@ async def _ask(
         os.environ,
         patience=options.patience,
         is_quick=options.quick,
-        on_finding=_quiet if options.json else _shown(secrets),
+        on_finding=(lambda _: None) if options.json else _shown(secrets),
     )
     text = section(name, report, is_new=is_new, hide=secrets.hide)
     if options.json:
@@ -312,6 +314,8 @@ def _add_section(path: Path, name: str, text: str) -> None:
             draft = Path(folder) / path.name
             draft.write_bytes(new)
             load_settings(draft, {})
+        if old is None:
+            write_private(path, new)
     except ConfigError as error:
         lines = "\n".join(line.rpartition(f"{path.name}:")[2] for line in error.message.split("\n"))
         raise ConfigError(
@@ -322,11 +326,6 @@ def _add_section(path: Path, name: str, text: str) -> None:
     if old is not None:
         with only_changer(path):
             change_file(path, old, new, os.environ)
-        return
-    try:
-        write_private(path, new)
-    except OSError as error:
-        raise ConfigError(f"{path}: expected to write it: {error.strerror or error}") from error
 
 
 # --- the screen -------------------------------------------------------------------------------------------------------
@@ -352,10 +351,6 @@ def _shown(secrets: Secrets) -> "Callable[[ProbeFinding], None]":
         show(tuple(_lines(finding, secrets, width)))
 
     return on_finding
-
-
-def _quiet(_finding: "ProbeFinding") -> None:
-    """Show nothing before the whole report."""
 
 
 def _lines(finding: "ProbeFinding", secrets: Secrets, width: int) -> Iterator[Line]:

@@ -26,6 +26,8 @@ from dragoman.server.observe.logs import LineHandler
 if TYPE_CHECKING:
     from dragoman.server.reachability import CheckFinding
 
+SUMMARY = "validate the configuration, show it without its secrets, and try each upstream"
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (

@@ -21,7 +21,7 @@ from dragoman.gateway.route import default_models
 from dragoman.inspection.terminal_text import visible_line
 from dragoman.server.catalog import known_models
 
-MakeParser = Callable[[], argparse.ArgumentParser]
+SUMMARY = "print a script that completes this command in bash, zsh or fish"
 
 _HEADER = "# Completion of dragoman. Load it with: {how}\n"
 _KINDS = ("chat=", "responses=", "messages=", "codex", "chatgpt-codex", "rehearsal")
@@ -52,7 +52,7 @@ class Command(Struct, frozen=True):
     positionals: tuple[Word, ...]
 
 
-def configure(parser: argparse.ArgumentParser, make_parser: MakeParser) -> None:
+def configure(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = """\
   bash   source <(dragoman completion bash)     in ~/.bashrc
@@ -69,16 +69,19 @@ exit codes: 0 printed"""
         help="print the models that the configuration names, one per line, and nothing else",
     )
 
-    def run(options: Options) -> int:
-        if options.models:
-            write("".join(f"{name}\n" for name in _models()).encode())
-            return CLEAN
-        if options.shell is None:
-            raise ConfigError(f"expected a SHELL: {', '.join(_SCRIPTS)}")
-        write(_SCRIPTS[options.shell](commands_of(make_parser())).encode())
-        return CLEAN
+    parser.set_defaults(run=_complete)
 
-    parser.set_defaults(run=run)
+
+def _complete(options: Options) -> int:
+    from dragoman.cli import make_parser  # noqa: PLC0415 - it asks this module for its options
+
+    if options.models:
+        write("".join(f"{name}\n" for name in _models()).encode())
+        return CLEAN
+    if options.shell is None:
+        raise ConfigError(f"expected a SHELL: {', '.join(_SCRIPTS)}")
+    write(_SCRIPTS[options.shell](commands_of(make_parser())).encode())
+    return CLEAN
 
 
 def _models() -> Iterator[str]:

@@ -1,23 +1,31 @@
 """`dragoman connect`: prints the configuration to paste into a client, or writes it.
 
 It is for the gateway that runs, at the configured address or recorded by `dragoman serve`; if none runs, for the configured one.
+What `--write` writes, without a key; a file that was there is kept beside the new one:
+
+    codex         `dragoman.config.toml` in Codex's folder, a profile: `codex -p dragoman`
+    claude-code   `env` in `settings.json` in Claude Code's folder; everything else in it stays as it is
 """
 
 import argparse
 import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import cast
 
-from msgspec import Struct
+from msgspec import structs
 
-from dragoman.cli.client_files import WRITERS, write_client
-from dragoman.cli.gateways import access_to, check_url, key_for, models_at
+from dragoman._json import dumps_document, loads
 from dragoman.cli.options import Options, add_config_option
 from dragoman.cli.screen import CLEAN, complain, own_command, write
 from dragoman.cli.trust import ask_for_trust_in_server
+from dragoman.config.environment import http_address, write_private
 from dragoman.config.read import load_settings
+from dragoman.config.secrets import mask_url
 from dragoman.config.settings import Settings
-from dragoman.errors import ConfigError
-from dragoman.gateway.route import default_models
-from dragoman.inspection.terminal_text import visible
+from dragoman.errors import ConfigError, MalformedJson
+from dragoman.gateway.route import Router, default_models
+from dragoman.inspection.terminal_text import visible, visible_line
 from dragoman.server.connect import (
     CLIENTS,
     KEY_VARIABLE,
@@ -28,7 +36,17 @@ from dragoman.server.connect import (
     gateway_url,
     snippet,
 )
-from dragoman.server.running import RunningGateway, find_gateway, recorded_urls
+from dragoman.server.running import RunningGateway, find_gateway, find_owners, recorded_urls
+from dragoman.upstream.http.model_list import OfferedModel
+
+SUMMARY = "print what to paste into a client that should use the gateway"
+
+PROFILE = "dragoman"
+# A settings file has kilobytes.
+_MAX_BYTES = 4 * 1024 * 1024
+# A name that is in no list: the gateway then says which upstream gets unknown names.
+_ANY_NAME = "any-other-model"
+_MOST_SHOWN = 20
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -66,44 +84,35 @@ def _connect(options: Options) -> int:
             f"--write: expected one of {', '.join(WRITERS)}, which have a file for it; got {options.client}"
         )
     settings = load_settings(options.config, os.environ, on_found=ask_for_trust_in_server)
-    found = _find(options, settings)
-    access = found.access
+    access, note = _find(options, settings)
     if access.model == UNKNOWN_MODEL:
         complain([f"no model is known: put its name in place of {UNKNOWN_MODEL}, or use --model"])
-    if found.note:
-        complain([found.note])
-    if not options.write:
-        write(visible(snippet(options.client, access)).encode())
-        return CLEAN
-    write(visible(write_client(options.client, access, os.environ)).encode())
+    if note:
+        complain([note])
+    client = options.client
+    made = write_client(client, access, os.environ) if options.write else snippet(client, access)
+    write(visible(made).encode())
     return CLEAN
 
 
-class _Found(Struct, frozen=True):
-    access: GatewayAccess
-    note: str = ""
-
-
-def _find(options: Options, settings: Settings) -> _Found:
+def _find(options: Options, settings: Settings) -> tuple[GatewayAccess, str]:
+    """How to reach the gateway, and a note on what is missing."""
     given = None if options.url is None else check_url(options.url)
     if given is not None and options.model is not None:
-        return _Found(access_of(settings, given, options.model))
+        return access_of(settings, given, options.model), ""
     configured = gateway_url(settings.server)
     running = _running(given, configured, settings, is_named=options.config is not None)
     if running is None:
         url = given or configured
         note = f"no gateway answers at {url}; start one: {own_command()} serve"
         model = options.model or fitting_model(options.client, default_models(settings))
-        return _Found(access_of(settings, url, model), note)
+        return access_of(settings, url, model), note
     models, is_same = models_at(running, key_for(settings), settings)
     known = settings if is_same else Settings()
     names = [each.name for each in models]
     access = access_to(running, known, options.model or fitting_model(options.client, names))
-    if running.models is not None:
-        return _Found(access)
-    return _Found(
-        access, f"the gateway at {running.url} wants a key; {KEY_VARIABLE} has none of its keys"
-    )
+    refusal = f"the gateway at {running.url} wants a key; {KEY_VARIABLE} has none of its keys"
+    return access, refusal if running.models is None else ""
 
 
 def _running(
@@ -125,3 +134,179 @@ def _running(
         if running is not None and (not is_named or models_at(running, key, settings)[1]):
             return running
     return None
+
+
+# --- the gateway and the model, for `launch` too ------------------------------------------------------------------------
+
+
+def check_url(url: str) -> str:
+    """The address of a gateway, without `/v1` and without a slash at the end.
+
+    Raises:
+        ConfigError: it is no address, or has a user and a password.
+    """
+    parts = http_address(url)
+    if parts is None or parts.query or parts.fragment:
+        raise ConfigError(
+            f"--url: expected an address such as http://127.0.0.1:8787, got {mask_url(url)!r}"
+        )
+    if "@" in parts.netloc:
+        raise ConfigError(
+            f"--url: expected an address without user and password, got {mask_url(url)!r}; "
+            f"a key goes into {KEY_VARIABLE}"
+        )
+    return url.rstrip("/").removesuffix("/v1").rstrip("/")
+
+
+def key_for(settings: Settings) -> str | None:
+    """The key for a gateway with these settings; None if it needs none."""
+    return os.environ.get(KEY_VARIABLE) or next(iter(settings.server.api_keys), None)
+
+
+def access_to(running: RunningGateway, settings: Settings, model: str | None) -> GatewayAccess:
+    """How to reach a gateway that runs. `settings`: its own, or the defaults if they are not known."""
+    access = access_of(settings, running.url, model)
+    return structs.replace(access, key="gateway") if running.needs_key else access
+
+
+def models_at(
+    running: RunningGateway, key: str | None, settings: Settings | None
+) -> tuple[tuple[OfferedModel, ...], bool]:
+    """The models of a gateway that runs, and whether it has these settings.
+
+    It may have been started with others (`dragoman serve --upstream …`), so it is asked where it sends each model.
+    """
+    listed = running.models or ()
+    if settings is None:
+        return listed, False
+    names = default_models(settings)
+    router = Router(settings)
+    owners = find_owners(running.url, key, (*names, _ANY_NAME))
+    for name, owner in owners.items():
+        candidate = router.first(name)
+        if owner != (None if candidate is None else candidate.upstream):
+            return listed, False
+    known = {name: OfferedModel(name) for name in names} | {each.name: each for each in listed}
+    return tuple(known.values()), True
+
+
+def choose_model(
+    client: str,
+    known: Sequence[OfferedModel],
+    offered: Sequence[OfferedModel],
+    *,
+    problems: Sequence[str] = (),
+    how: str,
+) -> str:
+    """The model for a client of `server.connect.CLIENTS`: the one with a known name that fits, otherwise the only one that the
+    upstreams offer.
+
+    Raises:
+        ConfigError: there is none, or the choice is the user's. how: the option that names a model.
+    """
+    found = fitting_model(client, [each.name for each in known])
+    if found is not None:
+        return found
+    if len(offered) == 1:
+        return offered[0].name
+    if offered:
+        names = ", ".join(visible_line(each.name) for each in offered[:_MOST_SHOWN])
+        more = f" and {len(offered) - _MOST_SHOWN} more" if len(offered) > _MOST_SHOWN else ""
+        raise ConfigError(f"expected {how}: the upstream has several models: {names}{more}")
+    reasons = "\n".join(problems)
+    raise ConfigError(
+        "\n".join(filter(None, (reasons, f"expected {how}: no model of the upstream is known")))
+    )
+
+
+# --- the files of clients ----------------------------------------------------------------------------------------------
+
+
+def _write_codex(access: GatewayAccess, environ: Mapping[str, str]) -> str:
+    lines = snippet("codex", access).splitlines(keepends=True)
+    text = "".join(lines[1:])  # the first says where to paste it
+    path = _folder(environ, "CODEX_HOME", "~/.codex") / f"{PROFILE}.config.toml"
+    return _write(path, text.encode(), text, f"start Codex with it: codex -p {PROFILE}")
+
+
+def _write_claude_code(access: GatewayAccess, environ: Mapping[str, str]) -> str:
+    path = _folder(environ, "CLAUDE_CONFIG_DIR", "~/.claude") / "settings.json"
+    settings = _read_object(path)
+    env = settings.get("env", {})
+    if not isinstance(env, dict):
+        raise ConfigError(f"{path}: expected an object in `env`, got something else")
+    added = {
+        "ANTHROPIC_BASE_URL": access.url,
+        "ANTHROPIC_MODEL": access.model,
+        "ANTHROPIC_DEFAULT_HAIKU_MODEL": access.model,
+        "ENABLE_TOOL_SEARCH": "true",
+    }
+    hint = "start Claude Code: claude; without ANTHROPIC_API_KEY in its environment"
+    if access.key == "none":
+        added["ANTHROPIC_AUTH_TOKEN"] = access.placeholder
+    else:
+        hint += ", and with ANTHROPIC_AUTH_TOKEN, the key"
+    written = settings | {"env": cast("dict[str, object]", env) | added}
+    return _write(path, dumps_document(written), dumps_document({"env": added}).decode(), hint)
+
+
+WRITERS: Mapping[str, Callable[[GatewayAccess, Mapping[str, str]], str]] = {
+    "codex": _write_codex,
+    "claude-code": _write_claude_code,
+}
+"""The clients of `server.connect.CLIENTS` that have a file for it, and the function that writes it and says what was written."""
+
+
+def write_client(client: str, access: GatewayAccess, environ: Mapping[str, str]) -> str:
+    """Write the settings of a client of `WRITERS`. Returns what was written, and how to use it, for a person.
+
+    Raises:
+        ConfigError: no model is known, or a file cannot be read or written.
+    """
+    if access.model == UNKNOWN_MODEL:
+        raise ConfigError("--write: expected --model as well, no model is known")
+    return WRITERS[client](access, environ)
+
+
+def _folder(environ: Mapping[str, str], variable: str, usual: str) -> Path:
+    try:
+        return Path(environ.get(variable) or usual).expanduser()
+    except RuntimeError as error:
+        raise ConfigError(f"expected a home directory, or {variable}: {error}") from error
+
+
+def _read_object(path: Path) -> dict[str, object]:
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(_MAX_BYTES + 1)
+        document: object = loads(data)
+    except FileNotFoundError:
+        return {}
+    except (OSError, MalformedJson) as error:
+        raise ConfigError(f"{path}: expected a readable JSON file: {error}") from error
+    if not isinstance(document, dict) or len(data) > _MAX_BYTES:
+        raise ConfigError(f"{path}: expected a JSON object of at most {_MAX_BYTES:,} bytes")
+    return cast("dict[str, object]", document)
+
+
+def _write(path: Path, data: bytes, shown: str, hint: str) -> str:
+    """Write a file, through a link to the file that it names, and keep a copy of what was there. Returns what was done."""
+    kept = ""
+    try:
+        target = Path(os.path.realpath(path))
+        if target.exists():
+            backup = _free_name(target)
+            write_private(backup, target.read_bytes())
+            kept = f" (what was there: {backup})"
+        write_private(target, data)
+    except OSError as error:
+        raise ConfigError(f"{path}: expected to write it: {error.strerror or error}") from error
+    lines = "".join(f"  {line}\n" for line in shown.splitlines())
+    return f"wrote {path}{kept}\n{lines}{hint}\n"
+
+
+def _free_name(path: Path) -> Path:
+    number = 1
+    while (name := path.with_name(f"{path.name}.backup-{number}")).exists():
+        number += 1
+    return name

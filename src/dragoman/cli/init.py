@@ -21,12 +21,15 @@ from dragoman.config.environment import upstreams_from, write_private
 from dragoman.config.read import CONFIG_FILE
 from dragoman.config.settings import Settings, UpstreamSettings
 from dragoman.config.trust import Trusted
+from dragoman.config.values import to_toml
 from dragoman.errors import ConfigError
 from dragoman.inspection.layout import Span
 from dragoman.inspection.terminal_text import visible, visible_line
 from dragoman.server.running import fetch_all
 from dragoman.upstream.chatgpt_codex.credentials import auth_path
 from dragoman.upstream.http.model_list import read_model_list
+
+SUMMARY = "write a dragoman.toml for the keys, local servers and programs that it finds"
 
 # Servers that run models on this machine, by the port that each uses unless it is set otherwise.
 LOCAL_SERVERS = {"ollama": ("Ollama", 11434), "vllm": ("vLLM", 8000), "lmstudio": ("LM Studio", 1234)}  # fmt: skip
@@ -251,18 +254,7 @@ def configuration(found: Found) -> str:
 
 
 def _upstream(found: FoundUpstream) -> str:
-    settings = found.settings
-    keys: dict[str, object] = {"kind": settings.kind}
-    if settings.also:
-        keys["also"] = list(settings.also)
-    if settings.base_url:
-        keys["base_url"] = settings.base_url
-    if settings.api_key_env is not None:
-        keys["api_key_env"] = settings.api_key_env
-    if settings.keeps_responses:
-        keys["keeps_responses"] = True
-    lines = "".join(f"{name} = {dumps(value).decode()}\n" for name, value in keys.items())
-    return f"\n# {found.why}\n[upstreams.{found.name}]\n{lines}"
+    return f"\n# {found.why}\n[upstreams.{found.name}]\n{to_toml(found.settings, is_all=False)}"
 
 
 def _routes(upstreams: Sequence[FoundUpstream]) -> Iterator[str]:

@@ -37,6 +37,8 @@ from dragoman.inspection.report import (
 from dragoman.recordings import read_recordings
 from dragoman.server.inspector_page import ExportedPage, export_page, without_contents
 
+SUMMARY = "show the tool calls of a recorded answer, how they arrived, and what is wrong with them"
+
 _MAX_INPUT = 1024 * 1024 * 1024  # the input is held in memory; recorded answers have megabytes
 _READ_SIZE = 1024 * 1024
 _PIPED_WIDTH = 100
@@ -108,10 +110,7 @@ def _inspect(options: Options) -> int:
         recognised = recognise(data, _chosen(options.dialect))
         with ProgressLine("decoding", len(data)) as progress:
             report = examine(recognised, progress.advance)
-        if options.html is not None:
-            name = RecordedName(Path(source).name)
-            return _write_page([_Answer(source, name, recognised, report)], options)
-        if options.target is not None:
+        if options.html is None and options.target is not None:
             rewritten = rewrite(recognised, options.target)
             write(rewritten.data)
             complain(problem_lines(report.problems), source)
@@ -119,7 +118,8 @@ def _inspect(options: Options) -> int:
         elif options.json:
             write(to_json(report))
         else:
-            show(tuple(lay_out(report, source, _width())))
+            name = RecordedName(Path(source).name)
+            return _write_out([_Answer(source, name, recognised, report)], options)
     except GatewayError as error:
         # A message about a folder names the recording in it.
         complain([error.message], None if error.message.startswith(source) else source)

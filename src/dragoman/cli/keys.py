@@ -27,6 +27,8 @@ from dragoman.errors import ConfigError
 from dragoman.inspection.layout import Line, Span
 from dragoman.inspection.terminal_text import visible_line
 
+SUMMARY = "make, list and revoke named keys of the gateway, each with its models and limits"
+
 # Unlike the keys of vendors, and not that of call ids (`core.aliases`): `core.secrets` hides what begins with it.
 _PREFIX = "dgk_"
 _KEY_BYTES = 32

@@ -6,11 +6,13 @@ import signal
 import sys
 import time
 
-from dragoman.cli.gateways import check_url
+from dragoman.cli.connect import check_url
 from dragoman.cli.options import Options
 from dragoman.cli.screen import complain
 from dragoman.errors import ConfigError
 from dragoman.server.running import LastOutcome, RecordedGateway, recorded_gateways
+
+SUMMARY = "make a running gateway read its configuration again, without stopping it"
 
 # Seconds. New workers import everything anew, on a machine that may be busy; the gateway itself gives up after a minute.
 _PATIENCE = 90.0

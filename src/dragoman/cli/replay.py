@@ -12,7 +12,7 @@ from msgspec import Struct, structs
 
 from dragoman._json import dumps
 from dragoman.cli.options import Options, add_config_option, add_upstream_options
-from dragoman.cli.screen import CANNOT_WORK, CLEAN, PROBLEMS, complain, show, write
+from dragoman.cli.screen import CLEAN, PROBLEMS, show, write
 from dragoman.cli.trust import ask_for_trust
 from dragoman.config.read import Flags, load_checked_settings
 from dragoman.config.settings import InspectSettings, Settings, StoreSettings
@@ -23,6 +23,8 @@ from dragoman.inspection.replay import CallDifference, compare_answers, request_
 from dragoman.inspection.terminal_text import cut_to, visible_line
 from dragoman.model.parts import Dialect
 from dragoman.recordings import read_recordings
+
+SUMMARY = "send recorded requests again, and show what differs in the calls"
 
 _READ = 64 * 1024
 # Seconds without a byte: reasoning models think for minutes before the first.
@@ -63,16 +65,12 @@ def _replay(options: Options) -> int:
     with ExitStack() as stack:
         log = stack.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8"))
         url = ""
-        try:
-            for name, exchange in read_recordings(Path(options.folder)):
-                url = url or stack.enter_context(serving(settings, log))
-                replayed = _send(url, name, exchange, options.model)
-                _print(replayed, is_json=options.json)
-                if replayed.error is not None or _differs(replayed, is_exact=options.bytes):
-                    code = PROBLEMS
-        except GatewayError as error:
-            complain([error.message])
-            return CANNOT_WORK
+        for name, exchange in read_recordings(Path(options.folder)):
+            url = url or stack.enter_context(serving(settings, log))
+            replayed = _send(url, name, exchange, options.model)
+            _print(replayed, is_json=options.json)
+            if replayed.error is not None or _differs(replayed, is_exact=options.bytes):
+                code = PROBLEMS
     return code
 
 

@@ -29,6 +29,8 @@ from dragoman.inspection.terminal_text import visible_line
 from dragoman.server.connect import CLIENTS, GatewayAccess, access_of
 from dragoman.server.running import GatewayRecord, recorded
 
+SUMMARY = "start the gateway: any client dialect in front of any upstream"
+
 _TITLE_WIDTH = 11
 # A table of a hundred routes would push the address off the screen; `dragoman check` shows them all.
 _MOST_ROWS = 12

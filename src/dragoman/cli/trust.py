@@ -18,6 +18,8 @@ from dragoman.errors import ConfigError
 from dragoman.inspection.layout import Line, Span
 from dragoman.inspection.terminal_text import visible_line
 
+SUMMARY = "allow the dragoman.toml of a folder to start programs and send keys"
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (

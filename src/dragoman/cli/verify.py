@@ -6,12 +6,14 @@ from pathlib import Path
 
 from dragoman._json import dumps
 from dragoman.cli.options import Options
-from dragoman.cli.screen import CANNOT_WORK, CLEAN, PROBLEMS, complain, show, write
-from dragoman.errors import GatewayError, RequestRefused
+from dragoman.cli.screen import CLEAN, PROBLEMS, show, write
+from dragoman.errors import RequestRefused
 from dragoman.inspection.layout import Span
 from dragoman.inspection.receipt import Discrepancy, read_receipt, verify
 from dragoman.inspection.terminal_text import visible_line
 from dragoman.recordings import read_recording
+
+SUMMARY = "check the receipt of a request against a recording of it"
 
 UNCHECKED = 3
 _MAX_RECEIPT = 64 * 1024 * 1024  # bytes: a conversation of ten thousand calls has a few megabytes
@@ -34,12 +36,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _verify(options: Options) -> int:
-    try:
-        receipt = read_receipt(_read(options.receipt))
-        findings = verify(receipt, read_recording(Path(options.recording)))
-    except GatewayError as error:
-        complain([error.message])
-        return CANNOT_WORK
+    receipt = read_receipt(_read(options.receipt))
+    findings = verify(receipt, read_recording(Path(options.recording)))
     if options.json:
         write(dumps({"calls": len(receipt.calls), "findings": findings}) + b"\n")
     else:
@@ -50,14 +48,9 @@ def _verify(options: Options) -> int:
 
 
 def _show(findings: list[Discrepancy], calls: int) -> None:
+    is_wrong, is_unknown = Span("differs  ", "bad"), Span("unknown  ", "warning")
     lines = [
-        (
-            Span(
-                "differs  " if finding.is_checked else "unknown  ",
-                "bad" if finding.is_checked else "warning",
-            ),
-            Span(visible_line(finding.what)),
-        )
+        (is_wrong if finding.is_checked else is_unknown, Span(visible_line(finding.what)))
         for finding in findings
     ]
     wrong = sum(finding.is_checked for finding in findings)

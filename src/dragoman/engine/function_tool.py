@@ -49,10 +49,10 @@ from dragoman._json import (
     schema_of,
 )
 from dragoman._json import typed_decoder as decoder_of
-from dragoman.core.schemas import without_nulls
 from dragoman.engine.results import image_part
 from dragoman.engine.threads import run_detached
 from dragoman.engine.tools import Declaration, Invocation, Offer, Output, text_output
+from dragoman.engine.validation import given_arguments
 from dragoman.errors import ConfigError, MalformedJson, ToolError
 from dragoman.model.parts import Media, Opaque, Text
 
@@ -86,14 +86,13 @@ class ToolArguments(Struct, Generic[S], frozen=True):
 
     def _without_nulls(self, text: str) -> str:
         """The arguments without nulls for members that have a default, so that the default applies."""
-        schema = self.declaration.schema
-        if "null" not in text or schema is None:
+        if "null" not in text:
             return text
         try:
-            value: object = loads(text)
+            value: dict[str, object] = loads(text)
         except MalformedJson:
             return text
-        given = without_nulls(loads(bytes(schema)), value)
+        given = given_arguments(self.declaration, text, value)
         return text if given == value else dumps_document(given).decode()
 
 
@@ -256,14 +255,10 @@ class FunctionTool(Generic[P, R]):
         self._function = cast("_Function", function)
         self._arguments, self._invocation_name = _describe(self._function, called, description)
         self._parameters = tuple(inspect.signature(function).parameters.values())
-        self._offer = Offer(
+        self.offer = Offer(
             declaration=self._arguments.declaration, is_parallel=parallel, timeout=timeout
         )
         update_wrapper(cast("Callable[P, R]", self), function)
-
-    @property
-    def offer(self) -> Offer:
-        return self._offer
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return cast("Callable[P, R]", self._function)(*args, **kwargs)
@@ -273,7 +268,7 @@ class FunctionTool(Generic[P, R]):
         if inspect.iscoroutinefunction(self._function):
             value = await cast("Awaitable[object]", call())
         else:
-            value = await run_detached(call, self._offer.declaration.name)
+            value = await run_detached(call, self.offer.declaration.name)
             if inspect.isawaitable(value):
                 value = await cast("Awaitable[object]", value)
         return output_of(value)

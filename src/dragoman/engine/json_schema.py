@@ -194,19 +194,9 @@ def _compiled(source: bytes) -> Validator | None:
 
 def _kind_of(schema: Mapping[str, object]) -> type[Validator]:
     """The draft that the schema names, if it is known; else 2020-12."""
-    named = schema.get("$schema")
-    if isinstance(named, str):
-        for kind in (
-            validators.Draft202012Validator,
-            validators.Draft201909Validator,
-            validators.Draft7Validator,
-            validators.Draft6Validator,
-            validators.Draft4Validator,
-            validators.Draft3Validator,
-        ):
-            if named.rstrip("#") == str(kind.META_SCHEMA.get("$schema")).rstrip("#"):
-                return kind
-    return validators.Draft202012Validator
+    latest = validators.Draft202012Validator
+    named = isinstance(schema.get("$schema"), str)
+    return validators.validator_for(schema, latest) if named else latest
 
 
 @lru_cache(16)

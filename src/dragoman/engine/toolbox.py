@@ -43,13 +43,13 @@ class Toolbox:
         ConfigError: two tools have the same name.
     """
 
-    __slots__ = ("_entries", "_kinds", "_names")
+    __slots__ = ("_kinds", "_names")
 
     def __init__(self, tools: Iterable[Tool] = ()) -> None:
-        self._entries = tuple(Entry(tool, tool.offer) for tool in tools)
         self._names: dict[str, Entry] = {}
         self._kinds: dict[str, Entry] = {}
-        for entry in self._entries:
+        for tool in tools:
+            entry = Entry(tool, tool.offer)
             declaration = entry.offer.declaration
             name = spoken_name(declaration.name, declaration.namespace)
             if not declaration.name:
@@ -61,7 +61,7 @@ class Toolbox:
 
     @property
     def declarations(self) -> tuple[Declaration, ...]:
-        return tuple(entry.offer.declaration for entry in self._entries)
+        return tuple(entry.offer.declaration for entry in self._names.values())
 
     def find(self, call: Call) -> Entry | None:
         """The tool of that name and, for a built-in kind, of that kind."""
@@ -148,12 +148,6 @@ Check = Callable[[Declaration, str], str | None]
 _BY_NAME = frozenset(("function", "custom", "mcp"))
 
 
-class RunHere(Struct, frozen=True):
-    """The engine runs the call with this tool."""
-
-    entry: Entry
-
-
 class LeftToCaller(Struct, frozen=True):
     """The call is for a tool of the request, which the caller runs."""
 
@@ -164,7 +158,8 @@ class RefusedCall(Struct, frozen=True):
     text: str
 
 
-Route = RunHere | LeftToCaller | RefusedCall
+Route = Entry | LeftToCaller | RefusedCall
+"""`Entry`: the engine runs the call with this tool."""
 
 
 class CallRouter:
@@ -200,7 +195,7 @@ class CallRouter:
                 f"The tool {call.name!r} takes {form} as its input, but was called with the other form."
             )
         problem = self._check(declaration, call.input)
-        return RunHere(entry) if problem is None else RefusedCall(problem)
+        return entry if problem is None else RefusedCall(problem)
 
     def _is_theirs(self, call: Call) -> bool:
         return (

@@ -25,10 +25,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman.core.usage import merge_limits, merge_usage
-from dragoman.engine.events import RunEnd, Settlement
+from dragoman.engine.events import CallSettled, RunEnd, Settlement
 from dragoman.engine.results import Content, aborted_text, not_run_text
 from dragoman.engine.schedule import Schedule
-from dragoman.engine.toolbox import CallRouter, Entry, LeftToCaller, RefusedCall, RunHere
+from dragoman.engine.toolbox import CallRouter, Entry, LeftToCaller, RefusedCall
 from dragoman.errors import LocalProtocolError
 from dragoman.model.events import (
     Completed,
@@ -70,16 +70,6 @@ class RunCall(Struct, frozen=True):
     entry: Entry
 
 
-class SettleCall(Struct, frozen=True):
-    """The call has its result: inform the observer."""
-
-    number: int
-    call: Call
-    result: Result
-    how: Settlement
-    elapsed: float
-
-
 class AbortCall(Struct, frozen=True):
     """Stop the call. When it has stopped, `settle` is called for it."""
 
@@ -96,7 +86,8 @@ class EndTurn(Struct, frozen=True):
     outcome: TurnOutcome
 
 
-Action = RunCall | SettleCall | AbortCall | CloseStream | EndTurn
+Action = RunCall | CallSettled | AbortCall | CloseStream | EndTurn
+"""`CallSettled`: inform the observer."""
 
 
 class Settled(Struct, frozen=True, kw_only=True):
@@ -165,15 +156,12 @@ _HANDLED: frozenset[type[Event]] = frozenset(
 )
 
 
-class _Slot:
+class _Slot(Struct):
     """A call that needs a result."""
 
-    __slots__ = ("call", "is_running", "result")
-
-    def __init__(self, call: Call) -> None:
-        self.call = call
-        self.is_running = False
-        self.result: Result | None = None
+    call: Call
+    is_running: bool = False
+    result: Result | None = None
 
 
 class TurnMachine:
@@ -324,7 +312,7 @@ class TurnMachine:
     def _route(self, number: int, call: Call) -> list[Action]:
         route = self._router.route(call)
         match route:
-            case RunHere(entry):
+            case Entry() as entry:
                 self._add_slot(number, call)
                 self._entries[number] = entry
                 self._has_acted = True
@@ -409,14 +397,14 @@ class TurnMachine:
         *,
         is_error: bool = True,
         elapsed: float = 0.0,
-    ) -> SettleCall:
+    ) -> CallSettled:
         slot = self._slots[number]
         call = slot.call
         slot.result = Result(
             call_id=call.call_id, content=content, is_error=is_error, kind=call.kind, name=call.name
         )
         self._open -= 1
-        return SettleCall(number, call, slot.result, how, elapsed)
+        return CallSettled(self._turn, call, slot.result, how, elapsed)
 
     def _conclude(self) -> list[Action]:
         end, error = self._ending()

@@ -7,7 +7,7 @@ outermost members replaces it: required and unexpected members, their types and 
 The tool itself still decides what it accepts. This module knows no tool and runs none.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import cast
 
@@ -54,20 +54,22 @@ def check_arguments(declaration: Declaration, text: str) -> str | None:
     wrong = _long_name(cast("object", value))
     if wrong is not None:
         return f"The arguments of {name} have a property name of {wrong:,} characters; expected at most {MAX_NAME}."
-    source = b"" if declaration.schema is None else bytes(declaration.schema)
-    if source and "null" in text:
-        value = given_arguments(source, cast("_Schema", value))
-    problems = _problems(source, cast("_Schema", value)) if source else []
+    if declaration.schema is None:
+        return None
+    given = given_arguments(declaration, text, cast("_Schema", value))
+    problems = _problems(bytes(declaration.schema), given)
     if not problems:
         return None
     lines = "\n".join(f"- {problem}" for problem in problems)
     return f"The arguments do not fit the schema of {name}:\n{lines}"
 
 
-def given_arguments(source: bytes, value: _Schema) -> _Schema:
-    """The arguments without nulls that mean a missing value: see `without_nulls`."""
+def given_arguments(declaration: Declaration, text: str, value: _Schema) -> _Schema:
+    """The arguments without nulls that mean a missing value: see `without_nulls`. `text`: the arguments as they came."""
+    if "null" not in text or declaration.schema is None:
+        return value
     try:
-        return cast("_Schema", without_nulls(loads(source), value))
+        return cast("_Schema", without_nulls(loads(bytes(declaration.schema)), value))
     except MalformedJson:
         return value
 
@@ -117,15 +119,21 @@ def _members(value: object) -> _Schema:
 
 
 def _long_name(value: object) -> int | None:
+    for each in nested(value):
+        if isinstance(each, dict):
+            longest = max(map(len, cast("_Schema", each)), default=0)
+            if longest > MAX_NAME:
+                return longest
+    return None
+
+
+def nested(value: object) -> Iterator[object]:
+    """A JSON value and every value in it."""
     waiting = [value]
     while waiting:
         here = waiting.pop()
+        yield here
         if isinstance(here, dict):
-            members = cast("_Schema", here)
-            longest = max(map(len, members), default=0)
-            if longest > MAX_NAME:
-                return longest
-            waiting.extend(members.values())
+            waiting.extend(cast("_Schema", here).values())
         elif isinstance(here, list):
             waiting.extend(cast("list[object]", here))
-    return None

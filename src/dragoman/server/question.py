@@ -166,7 +166,7 @@ async def _ask_any_model(
         for each in listed
         if any(fnmatchcase(each, glob) for glob in globs) and _is_for_conversations(each)
     ]
-    known = default_model(_alone(name, own))
+    known = default_model(alone(name, own))
     model = known or next(iter(usable or listed), ANY_MODEL)
     error = await _ask(name, own, model, environ)
     if error is None:
@@ -305,7 +305,7 @@ def _short(message: str) -> str:
     return line if len(line) <= _LONGEST_REASON else f"{line[:_LONGEST_REASON]}…"
 
 
-def _alone(name: str, settings: UpstreamSettings) -> Settings:
+def alone(name: str, settings: UpstreamSettings) -> Settings:
     """Settings in which every model is this upstream's, and nothing is tried twice."""
     return Settings(
         upstreams={name: settings},
@@ -327,7 +327,7 @@ async def _ask(
     )
     ended = False
     try:
-        upstreams = Upstreams(_alone(name, settings), environ)
+        upstreams = Upstreams(alone(name, settings), environ)
         async with (
             UpstreamModel(upstreams, client_dialect=_dialect(settings)) as asked,
             asked.ask(question) as answer,

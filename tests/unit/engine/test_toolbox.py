@@ -2,7 +2,7 @@
 
 import pytest
 
-from dragoman.engine.toolbox import CallRouter, LeftToCaller, RefusedCall, RunHere, Toolbox, gather
+from dragoman.engine.toolbox import CallRouter, Entry, LeftToCaller, RefusedCall, Toolbox, gather
 from dragoman.engine.tools import Declaration, Invocation, Offer, Output, Tool, text_output
 from dragoman.errors import ConfigError
 from dragoman.model.parts import Call, CallKind
@@ -109,23 +109,23 @@ def router(*tools: Acting, theirs: tuple[Declaration, ...] = ()) -> CallRouter:
 def test_complete_call_of_a_known_tool_is_ours() -> None:
     work = tool("work")
     route = router(work).route(call())
-    assert isinstance(route, RunHere)
-    assert route.entry.tool is work
+    assert isinstance(route, Entry)
+    assert route.tool is work
 
 
 @pytest.mark.parametrize("kind", ["local_shell", "apply_patch"])
 def test_built_in_call_goes_to_the_tool_of_its_kind(kind: CallKind) -> None:
     route = router(tool("run", kind)).route(call("local_shell", kind=kind))
-    assert isinstance(route, RunHere)
+    assert isinstance(route, Entry)
 
 
 def test_built_in_tool_may_be_called_as_a_function() -> None:
-    assert isinstance(router(tool("run", "local_shell")).route(call("run")), RunHere)
+    assert isinstance(router(tool("run", "local_shell")).route(call("run")), Entry)
 
 
 def test_custom_call_goes_to_a_custom_tool_alone() -> None:
     route = router(tool("patch", "custom")).route(call("patch", arguments="*** x", kind="custom"))
-    assert isinstance(route, RunHere)
+    assert isinstance(route, Entry)
     assert router(tool("patch", "custom")).route(call("patch")) == RefusedCall(
         "The tool 'patch' takes plain text as its input, but was called with the other form."
     )
@@ -161,4 +161,4 @@ def test_calls_of_the_caller_s_tools_are_the_caller_s_whatever_their_input() -> 
     assert route(call("app__mine", arguments="{")) == LeftToCaller()
     assert route(call("local_shell", kind="local_shell", status="incomplete")) == LeftToCaller()
     assert isinstance(route(call("mine")), RefusedCall)
-    assert isinstance(route(call("work")), RunHere)
+    assert isinstance(route(call("work")), Entry)

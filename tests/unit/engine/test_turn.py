@@ -6,6 +6,7 @@ import pytest
 
 from dragoman._json import Raw
 from dragoman.core.pairing import is_paired
+from dragoman.engine.events import CallSettled
 from dragoman.engine.schedule import Schedule
 from dragoman.engine.toolbox import CallRouter, Toolbox
 from dragoman.engine.tools import Declaration, text_output
@@ -17,7 +18,6 @@ from dragoman.engine.turn import (
     CloseStream,
     EndTurn,
     RunCall,
-    SettleCall,
     Settled,
     TurnMachine,
     TurnOutcome,
@@ -78,7 +78,7 @@ def words(actions: list[Action]) -> list[str]:
     return [
         piece.text
         for action in actions
-        if isinstance(action, SettleCall)
+        if isinstance(action, CallSettled)
         for piece in action.result.content
         if isinstance(piece, Text)
     ]
@@ -100,9 +100,9 @@ def test_turn_is_over_when_the_answer_and_every_call_are() -> None:
     assert feed_turn(turn, Finished("tool_calls"), Completed()) == []
     assert not turn.is_listening
     first = list(turn.settle(done(1, "two")))
-    assert [type(action) for action in first] == [SettleCall]
+    assert [type(action) for action in first] == [CallSettled]
     last = list(turn.settle(done(0, "one")))
-    assert [type(action) for action in last] == [SettleCall, EndTurn]
+    assert [type(action) for action in last] == [CallSettled, EndTurn]
     assert turn.is_over
     answer = answer_of(last)
     assert answer.finish == "tool_calls"
@@ -119,7 +119,7 @@ def test_exclusive_call_starts_when_the_one_before_it_has_settled() -> None:
     assert len(feed_turn(turn, ended(0, call("write", "a")))) == 1
     assert feed_turn(turn, ended(1, call("write", "b"))) == []
     settled = list(turn.settle(done(0)))
-    assert [type(action) for action in settled] == [SettleCall, RunCall]
+    assert [type(action) for action in settled] == [CallSettled, RunCall]
 
 
 def test_refused_call_is_settled_at_once_and_does_not_hinder_a_retry() -> None:
@@ -221,7 +221,7 @@ def test_stop_closes_the_stream_aborts_what_runs_and_settles_what_waits() -> Non
     turn = machine()
     feed_turn(turn, ended(0, call("write", "a")), ended(1, call("write", "b")))
     actions = list(turn.stop("cancelled"))
-    assert [type(action) for action in actions] == [CloseStream, SettleCall, AbortCall]
+    assert [type(action) for action in actions] == [CloseStream, CallSettled, AbortCall]
     assert words(actions) == ["Not run: the run was interrupted."]
     assert turn.stop("max_time") == []
     assert feed_turn(turn, ended(2, call("read", "c")), Completed()) == []

@@ -10,6 +10,8 @@ import argparse
 
 from dragoman.cli.options import Options, add_config_option, add_upstream_options
 
+SUMMARY = "start Codex or Claude Code on any model, with a gateway of its own if none runs"
+
 CLIENTS = ("codex", "claude")
 
 

@@ -22,8 +22,14 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct, structs
 
-from dragoman.cli.client_files import write_client
-from dragoman.cli.gateways import access_to, check_url, choose_model, key_for, models_at
+from dragoman.cli.connect import (
+    access_to,
+    check_url,
+    choose_model,
+    key_for,
+    models_at,
+    write_client,
+)
 from dragoman.cli.launch.clients import (
     CLIENTS,
     LaunchedClient,

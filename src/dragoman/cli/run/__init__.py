@@ -16,6 +16,8 @@ import argparse
 
 from dragoman.cli.options import Options, add_config_option, add_upstream_options
 
+SUMMARY = "run an agent in this terminal: any model, with tools for files, commands and MCP servers"
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter

@@ -1,11 +1,5 @@
 """The questions and answers of one `dragoman run`. The conversation is saved after every turn and ends with an exit code.
 
-0    answered                       2    it could not be started (see `start`)
-1    the model or its upstream failed
-3    a limit was reached: turns, tokens, time, or no progress
-4    answered, but an MCP server was not available
-130  interrupted
-
 A line that begins with a slash is a command (`/help`); a question that begins with a slash is written with two.
 """
 

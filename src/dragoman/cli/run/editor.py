@@ -134,34 +134,30 @@ class LineEditor:
         )
 
     async def read(self, prompt: str) -> str | None:
-        with self._ahead.paused():
-            self._ahead.add(await until_silent(self._descriptor))
-            clear_typeahead(self._input)
-            self._hint = ""
-            return await self._prompt(self._answers, prompt, "")
+        return await self._prompt(self._answers, prompt, lambda: "")
 
     async def read_question(self, prompt: str) -> str | None:
-        with self._ahead.paused():
-            self._ahead.add(await until_silent(self._descriptor))
-            clear_typeahead(self._input)
-            self._hint = ""
-            return await self._prompt(self._questions, prompt, self._ahead.take())
+        return await self._prompt(self._questions, prompt, self._ahead.take)
 
     def remind(self, prompt: str, text: str) -> None:
         del prompt  # the editor draws it again itself
         self._hint = text
         self._questions.app.invalidate()
 
-    async def _prompt(self, session: "PromptSession[str]", prompt: str, default: str) -> str | None:
-        try:
+    async def _prompt(
+        self, session: "PromptSession[str]", prompt: str, default: Callable[[], str]
+    ) -> str | None:
+        with self._ahead.paused(), suppress(EOFError):
+            self._ahead.add(await until_silent(self._descriptor))
+            clear_typeahead(self._input)
+            self._hint = ""
             return await session.prompt_async(
                 lambda: f"{self._hint}\n{prompt}" if self._hint else prompt,
-                default=default,
+                default=default(),
                 set_exception_handler=False,
                 handle_sigint=False,
             )
-        except EOFError:
-            return None
+        return None
 
     def _question_keys(self) -> KeyBindings:
         keys = _keys()

@@ -41,7 +41,7 @@ class LiveScreen:
         self, stream: TextIO, *, is_live: bool, has_colours: bool, clock: Callable[[], float]
     ) -> None:
         self._stream = stream
-        self._is_live = is_live
+        self.is_live = is_live
         self._has_colours = has_colours
         self._clock = clock
         self._encoding = stream.encoding or "utf-8"
@@ -78,14 +78,9 @@ class LiveScreen:
         return self._waited + (0.0 if self._asked is None else self._clock() - self._asked)
 
     @property
-    def is_live(self) -> bool:
-        """Whether the screen is a terminal that can move its cursor."""
-        return self._is_live
-
-    @property
     def shows_styles(self) -> bool:
         """Whether a person sees the text in styles, and not a program or a plain terminal."""
-        return self._is_live and self._has_colours
+        return self.is_live and self._has_colours
 
     def say(self, text: str | Line) -> None:
         """Write text as it arrives."""
@@ -116,7 +111,7 @@ class LiveScreen:
         if self._held is not None:
             self._late.append(write)
             return
-        if not self._is_live:
+        if not self.is_live:
             write()
             return
         self._end_line()
@@ -125,7 +120,7 @@ class LiveScreen:
 
     def set_row(self, key: str, label: str) -> None:
         """Add or change a row. Its time counts from the first call."""
-        if not self._is_live:
+        if not self.is_live:
             return
         if not self._rows and self._is_mid_line and self._held is None:
             self._write("\n")
@@ -198,7 +193,7 @@ class LiveScreen:
         self._is_mid_line = False
 
     def _redraw(self, said: str = "", shown: str = "") -> None:
-        if self._held is not None or not self._is_live:
+        if self._held is not None or not self.is_live:
             return
         pieces = [self._erasing(), shown]
         *whole, self._tail = (self._tail + said).split("\n")

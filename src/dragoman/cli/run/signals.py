@@ -9,9 +9,9 @@ import os
 import signal
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 from dragoman.cli.screen import INTERRUPTED
+from dragoman.engine.builtin.shell import processes, stat_fields
 
 # Time for tools to end, short because the person has already pressed Ctrl-C twice.
 GRACE_SECONDS = 0.5
@@ -99,13 +99,10 @@ def _leave(code: int) -> None:
 def _descendants() -> list[int]:
     """All child processes, direct and indirect; an empty list if the system has no /proc."""
     children: dict[int, list[int]] = {}
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            # 1234 (a name with any characters) S PARENT …
-            parent = int(status.read_text("utf-8", "replace").rpartition(")")[2].split()[1])
-        except (OSError, ValueError, IndexError):
-            continue
-        children.setdefault(parent, []).append(int(status.parent.name))
+    for entry in processes():
+        fields = stat_fields(entry)
+        if len(fields) > 1:
+            children.setdefault(int(fields[1]), []).append(int(entry.name))
     found = list(children.get(os.getpid(), ()))
     for process in found:  # the list grows during the loop
         found.extend(children.get(process, ()))

@@ -20,10 +20,10 @@ from dragoman.config.settings import McpServerSettings, Settings
 from dragoman.config.values import read_toml
 from dragoman.core.aliases import flat_name
 from dragoman.engine.approval import Policy
+from dragoman.engine.builtin import TerminalOptions, TerminalTools, terminal_tools
 from dragoman.engine.builtin.gate import Ask, Gate, guarded, say_yes
 from dragoman.engine.builtin.sandbox import Sandbox
 from dragoman.engine.builtin.shell import is_secret
-from dragoman.engine.builtin.terminal import TerminalOptions, TerminalTools, terminal_tools
 from dragoman.engine.mcp.servers import McpServers
 from dragoman.engine.tools import Tool, ToolSource
 from dragoman.errors import ConfigError, MalformedJson

@@ -29,7 +29,7 @@ from typing import Annotated
 from msgspec import Struct
 
 from dragoman.engine.approval import FileChange
-from dragoman.engine.builtin.file_tool import FileTool, as_bytes, as_text, file_tool
+from dragoman.engine.builtin.files import FileTool, as_bytes, as_text, file_tool
 from dragoman.engine.builtin.root import Root
 from dragoman.engine.tools import Declaration, Output, text_output
 from dragoman.errors import ToolError

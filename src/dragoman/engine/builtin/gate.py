@@ -157,23 +157,18 @@ class _ShowsChanges(Protocol):
 
 
 class GuardedTool:
-    """A tool behind a gate."""
+    """A tool behind a gate. `inner`: the tool itself."""
 
     def __init__(self, tool: Tool, gate: Gate) -> None:
-        self._tool = tool
+        self.inner = tool
         self._gate = gate
 
     @property
     def offer(self) -> Offer:
-        return structs.replace(self._tool.offer, timeout=WAIT_SECONDS)
-
-    @property
-    def inner(self) -> Tool:
-        """The tool itself."""
-        return self._tool
+        return structs.replace(self.inner.offer, timeout=WAIT_SECONDS)
 
     async def run(self, invocation: Invocation) -> Output:
-        tool, call = self._tool, invocation.call
+        tool, call = self.inner, invocation.call
         declaration = tool.offer.declaration
         name = flat_name(declaration.name, declaration.namespace)
         subjects = (

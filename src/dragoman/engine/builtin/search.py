@@ -18,7 +18,7 @@ from typing import IO, Annotated, Literal, Self, cast
 
 from msgspec import Struct
 
-from dragoman.engine.builtin.file_tool import FileTool, file_tool, is_binary
+from dragoman.engine.builtin.files import FileTool, file_tool, is_binary
 from dragoman.engine.builtin.root import FOLDER_FLAGS, MAX_DEPTH, Location, Root
 from dragoman.engine.globs import PathGlob, path_glob
 from dragoman.engine.tools import Output, text_output
@@ -234,6 +234,8 @@ class Matcher:
             env={},
             cwd="/",
         )
+        self._input = cast("IO[bytes]", self._process.stdin)
+        self._output = cast("IO[bytes]", self._process.stdout)
         numbers = " ".join(str(ord(char)) for char in pattern)
         self._waiting = f"{int(flags)} {MAX_PER_FILE} {MAX_SEARCHED_LINE}\n{numbers}\n".encode(
             "ascii"
@@ -249,14 +251,6 @@ class Matcher:
         with suppress(BrokenPipeError):  # the process may not have read everything
             self._input.close()
         self._output.close()
-
-    @property
-    def _input(self) -> IO[bytes]:
-        return cast("IO[bytes]", self._process.stdin)
-
-    @property
-    def _output(self) -> IO[bytes]:
-        return cast("IO[bytes]", self._process.stdout)
 
     def lines(self, texts: Sequence[bytes]) -> list[list[int]]:
         """The numbers of the matching lines of each text, from 1.

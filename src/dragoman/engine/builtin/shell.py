@@ -126,15 +126,6 @@ _MARK = "DRAGOMAN_CALL"
 How = Literal["ended", "timed_out", "flooded", "stopped"]
 
 
-class CommandResult(Struct, frozen=True, kw_only=True):
-    """How a command ended. `code` is negative for a signal, as in Python."""
-
-    how: How
-    code: int
-    output: str
-    elapsed: float
-
-
 class RunningCommand:
     """A process, its output so far, and how to end it. `watch` gets the output as it arrives.
 
@@ -168,16 +159,26 @@ class RunningCommand:
         self._poll = select.poll()
         self._poll.register(self._pipe, select.POLLIN)
 
-    def run(self, seconds: float, stop: threading.Event) -> CommandResult:
-        """Wait for the end of the command, and end everything that it started."""
+    def run(self, seconds: float, stop: threading.Event) -> Output:
+        """Wait for the end of the command, and end everything that it started. Returns its output, and how it ended."""
         try:
             how = self._follow(self._began + seconds, stop)
         finally:
             self._end()
         elapsed = time.monotonic() - self._began
-        return CommandResult(
-            how=how, code=self._process.returncode, output=self._output.text(), elapsed=elapsed
-        )
+        code = self._process.returncode  # negative for a signal
+        match how:
+            case "timed_out":
+                end = f"timed out after {seconds:g} s and was ended"
+            case "flooded":
+                end = "wrote too much and was ended"
+            case "stopped":
+                end = "was stopped"
+            case "ended":
+                end = f"exit code {code}" if code >= 0 else f"was ended by signal {-code}"
+        output = self._output.text().rstrip("\n")
+        text = f"{output}\n[{end}, {elapsed:.1f} s]" if output else f"[{end}, {elapsed:.1f} s]"
+        return text_output(text, is_error=how != "ended" or code != 0)
 
     def _follow(self, deadline: float, stop: threading.Event) -> How:
         """Read until the command itself has ended; its children may still hold the output open."""
@@ -248,8 +249,8 @@ class RunningCommand:
 
     def _relatives(self) -> Iterator[int]:
         group = self._process.pid
-        for entry in _processes():
-            fields = _stat_fields(entry)  # state, parent, group, …
+        for entry in processes():
+            fields = stat_fields(entry)
             is_alive = len(fields) > 2 and fields[0] not in ("Z", "X")
             if is_alive and (int(fields[2]) == group or _has_mark(entry, self._mark)):
                 yield int(entry.name)
@@ -265,14 +266,16 @@ class RunningCommand:
                 _signal_if(pid, number, self._mark)
 
 
-def _processes() -> list[Path]:
+def processes() -> list[Path]:
+    """The folders of all processes; none if the system has no /proc."""
     try:
         return [entry for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
     except OSError:
         return []
 
 
-def _stat_fields(entry: Path) -> list[str]:
+def stat_fields(entry: Path) -> list[str]:
+    """The state of a process, its parent, its group, and more; empty if it has ended."""
     try:
         # The program's name, in parentheses, may contain any character.
         return (entry / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()
@@ -358,11 +361,7 @@ class ShellTool:
         if kind == "local_shell":
             # With a schema, so that models without the built-in kind can call it as a function.
             declaration = structs.replace(self._action.declaration, kind=kind)
-        self._offer = Offer(declaration=declaration, timeout=MAX_SECONDS + _SPARE_SECONDS)
-
-    @property
-    def offer(self) -> Offer:
-        return self._offer
+        self.offer = Offer(declaration=declaration, timeout=MAX_SECONDS + _SPARE_SECONDS)
 
     def subjects(self, call: Call) -> Sequence[Subject]:
         command = self._read(call).command
@@ -380,14 +379,13 @@ class ShellTool:
         try:
             with self.sandbox.wrapped(argv, folder) as wrapped:
 
-                def work() -> CommandResult:
+                def work() -> Output:
                     # A sandbox ends with the thread that started it, so this thread starts it.
                     return RunningCommand(wrapped, self._environment, watch.see).run(seconds, stop)
 
-                ended = await run_to_end(work, "shell", stop.set)
+                return await run_to_end(work, "shell", stop.set)
         except OSError as error:
             raise ToolError(f"the command cannot be run: {error.strerror or error}") from error
-        return _output_of(ended, seconds)
 
     def _read(self, call: Call) -> ShellArguments:
         if call.kind in ("function", "custom"):
@@ -433,22 +431,3 @@ def _refuse_unfit(arguments: ShellArguments) -> None:
         )
     if not arguments.timeout > 0:
         raise ToolError(f"expected timeout to be more than 0 seconds, got {arguments.timeout:g}")
-
-
-def _output_of(ended: CommandResult, seconds: float) -> Output:
-    output = ended.output.rstrip("\n")
-    match ended.how:
-        case "timed_out":
-            end = f"timed out after {seconds:g} s and was ended"
-        case "flooded":
-            end = "wrote too much and was ended"
-        case "stopped":
-            end = "was stopped"
-        case "ended" if ended.code < 0:
-            end = f"was ended by signal {-ended.code}"
-        case "ended":
-            end = f"exit code {ended.code}"
-    text = (
-        f"{output}\n[{end}, {ended.elapsed:.1f} s]" if output else f"[{end}, {ended.elapsed:.1f} s]"
-    )
-    return text_output(text, is_error=ended.how != "ended" or ended.code != 0)

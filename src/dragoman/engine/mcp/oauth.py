@@ -59,31 +59,20 @@ _PATH = "/callback"
 _VERSION = 1
 
 
-def authorization_for(
-    settings: McpServerSettings,
-    *,
-    folder: Path | None,
-    host: Host | None,
-    environ: Mapping[str, str],
-) -> "Authorization | None":
-    """The authorization for a server; None if the server is not reached by HTTP, or its headers have a token already.
-
-    folder: where tokens are kept; None: in memory.
-
-    Raises:
-        ConfigError: a variable that the settings name is not set.
-    """
+def needs_authorization(settings: McpServerSettings) -> bool:
+    """Whether a server is reached by HTTP, and its headers have no token already."""
     headers = (*settings.headers, *settings.headers_from)
-    if not settings.url or any(name.lower() == "authorization" for name in headers):
-        return None
-    return Authorization(settings, folder, host, environ)
+    return bool(settings.url) and not any(name.lower() == "authorization" for name in headers)
 
 
 class Authorization(httpx2.Auth):
-    """The authorization for one server, over all of its restarts.
+    """The authorization for one server, over all of its restarts. `folder`: where tokens are kept; None: in memory.
 
     problem: why there is no token, as words after the server's name; empty if there is no known problem.
     limits: the time limits of the current connection; they are paused while a person logs in.
+
+    Raises:
+        ConfigError: a variable that the settings name is not set.
     """
 
     def __init__(

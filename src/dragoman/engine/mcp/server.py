@@ -31,7 +31,7 @@ from dragoman.engine.mcp.host import (
     TimeLimits,
     form_from_schema,
 )
-from dragoman.engine.mcp.oauth import Authorization, authorization_for
+from dragoman.engine.mcp.oauth import Authorization, needs_authorization
 from dragoman.engine.mcp.session import (
     Dispatcher,
     McpSession,
@@ -417,10 +417,8 @@ class McpServer:
         Raises:
             ConfigError: a variable that the settings name is not set.
         """
-        if self._authorization is None:
-            self._authorization = authorization_for(
-                self.settings, folder=self._tokens, host=self.host, environ=os.environ
-            )
+        if self._authorization is None and needs_authorization(self.settings):
+            self._authorization = Authorization(self.settings, self._tokens, self.host, os.environ)
         return self._authorization
 
     async def call(

@@ -16,7 +16,7 @@ from dragoman.engine.json_schema import problems_with
 from dragoman.engine.mcp.server import McpServer
 from dragoman.engine.results import image_type
 from dragoman.engine.tools import Declaration, Invocation, Offer, Output
-from dragoman.engine.validation import given_arguments
+from dragoman.engine.validation import given_arguments, nested
 from dragoman.errors import MalformedJson, ToolError
 from dragoman.model.parts import Media, MediaKind, Text
 
@@ -163,7 +163,7 @@ class McpTool:
             None if listed.output_schema is None else bytes(raw(listed.output_schema))
         )
         annotations = listed.annotations
-        self._offer = Offer(
+        self.offer = Offer(
             declaration=Declaration(
                 name=listed.name,
                 namespace=server.name,
@@ -175,16 +175,10 @@ class McpTool:
             timeout=server.settings.call_timeout if server.host is None else PERSON_SECONDS,
         )
 
-    @property
-    def offer(self) -> Offer:
-        return self._offer
-
     async def run(self, invocation: Invocation) -> Output:
-        arguments = _arguments(invocation.call.input)
-        if "null" in invocation.call.input:
-            # servers refuse a null that their schema does not allow, and accept a missing member
-            schema = self._offer.declaration.schema
-            arguments = given_arguments(b"" if schema is None else bytes(schema), arguments)
+        text = invocation.call.input
+        # servers refuse a null that their schema does not allow, and accept a missing member
+        arguments = given_arguments(self.offer.declaration, text, _arguments(text))
         result = await self._server.call(self._name, arguments, invocation.report)
         try:
             return output_from_result(result, self._output_schema)
@@ -213,16 +207,9 @@ def _arguments(text: str) -> dict[str, object]:
 
 def _check_texts(value: object) -> None:
     """Refuse half a surrogate pair: UTF-8 cannot express it, and the transport would fail for all its calls."""
-    rest: list[object] = [value]
-    while rest:
-        each = rest.pop()
-        if isinstance(each, str):
-            try:
-                each.encode("utf-8")
-            except UnicodeEncodeError as error:
-                raise ToolError("the arguments hold half a surrogate pair") from error
-        elif isinstance(each, dict):
-            table = cast("dict[object, object]", each)
-            rest += (*table.keys(), *table.values())
-        elif isinstance(each, list):
-            rest += cast("list[object]", each)
+    for each in nested(value):
+        texts = cast("dict[str, object]", each) if isinstance(each, dict) else (each,)
+        try:
+            "".join(text for text in texts if isinstance(text, str)).encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise ToolError("the arguments hold half a surrogate pair") from error

@@ -8,7 +8,8 @@ every task has ended when the run returns, and `turns` is a conversation that ca
 import asyncio
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 
 from msgspec.structs import replace
 
@@ -291,20 +292,21 @@ class Engine:
                 f"expected a request for one choice, got one for {request.choices}: "
                 "a conversation goes on with one answer"
             )
-        run = self._start(request)
-        try:
+        with self._started(request) as run:
             return await run.run()
+
+    @contextmanager
+    def _started(self, request: Request) -> Generator[Run]:
+        if self._run is not None:
+            raise ConfigError("expected one run at a time, got a second before the first was over")
+        self._run = run = Run(
+            self._model, self._tools, request, settings=self._settings, observer=self._observer
+        )
+        try:
+            yield run
         finally:
             self._turns = run.turns
             self._run = None
-
-    def _start(self, request: Request) -> Run:
-        if self._run is not None:
-            raise ConfigError("expected one run at a time, got a second before the first was over")
-        self._run = Run(
-            self._model, self._tools, request, settings=self._settings, observer=self._observer
-        )
-        return self._run
 
     async def compact(self, request: Request) -> bool:
         """Replace older turns of a conversation with a summary, which `turns` then has. Returns whether it did.
@@ -312,12 +314,8 @@ class Engine:
         Raises:
             ConfigError: two tools have the same name, or a run is not over.
         """
-        run = self._start(request)
-        try:
+        with self._started(request) as run:
             return await run.compact()
-        finally:
-            self._turns = run.turns
-            self._run = None
 
     def interrupt(self) -> None:
         """End the current run, if there is one; `run` returns the reason `cancelled`. Call this on the event loop's thread."""

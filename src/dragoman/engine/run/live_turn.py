@@ -43,7 +43,6 @@ from dragoman.engine.turn import (
     CloseStream,
     EndTurn,
     RunCall,
-    SettleCall,
     Settled,
     Stopped,
     TurnMachine,
@@ -323,7 +322,7 @@ class LiveTurn:
                     self._close_stream()
                 case EndTurn():
                     self._outcome = action.outcome
-                case SettleCall():
+                case CallSettled():
                     pass
                 case _:
                     assert_never(action)
@@ -334,12 +333,8 @@ class LiveTurn:
         for action in actions:
             if isinstance(action, RunCall):
                 await self._observer(CallStarted(self._number, action.call))
-            elif isinstance(action, SettleCall):
-                await self._observer(
-                    CallSettled(
-                        self._number, action.call, action.result, action.how, action.elapsed
-                    )
-                )
+            elif isinstance(action, CallSettled):
+                await self._observer(action)
 
     def _close_stream(self) -> None:
         if self._reader is not None:
