@@ -54,7 +54,7 @@ class DecodeContext(Struct, frozen=True, gc=False, kw_only=True):
 class EncodeContext(Struct, frozen=True, kw_only=True):
     """What an encoder must know that events do not contain.
 
-    model: the name the client asked for; replaces the upstream's. created: used when the upstream sent no time.
+    model: the name the client asked for, if a route renamed it; replaces the upstream's. created: used when the upstream sent no time.
     asked_model: Chat and Messages: the same name, for an upstream that reports none.
     service_tier: Chat only: the tier the client asked for, which the answer repeats.
     include_usage: Chat sends usage only on request. profile: Responses' `required_action` variant.

@@ -194,7 +194,7 @@ class AnswerWriter(Struct, eq=False):
         client = self._client
         obsidian = self._plan.obsidian
         if obsidian is not None:
-            reply = PatientReply(reply, obsidian, self._plan.grace)
+            reply = PatientReply(reply, obsidian)
         if self._plan.wants_stream:
             client.keep_alive = _comment
         # The whole answer, if it has arrived already. The pieces are joined only where one byte string is needed.

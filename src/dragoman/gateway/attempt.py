@@ -161,14 +161,13 @@ async def try_targets(
     Raises:
         ReportedError: the error of the last attempt, if the policy gives up.
     """
-    retry = upstreams.settings.retry
+    retry, tries = upstreams.settings.retry, 1
     order: PeerOrder | None = None  # one target needs none
     target = targets[0]
     if len(targets) > 1:
         order = PeerOrder(targets, upstreams.health, key, only_first=not retry.enabled)
         now = time.monotonic()
         target = order.take(order.next(now) or target, now)
-    tries = 1
     while True:
         observer.started(target)
         health = upstreams.health[target.peer]

@@ -51,16 +51,15 @@ class EndingStage(Protocol):
 
 
 class PatientReply(UpstreamReply):
-    """A reply that ends when the grace period is over. grace: seconds to wait after the last call."""
+    """A reply that ends when the grace period after its last call is over."""
 
-    __slots__ = ("_begun", "_deadline", "_grace", "_obsidian", "_reply", "headers", "status")
+    __slots__ = ("_begun", "_deadline", "_obsidian", "_reply", "headers", "status")
 
-    def __init__(self, reply: UpstreamReply, obsidian: ObsidianAnswer, grace: float) -> None:
+    def __init__(self, reply: UpstreamReply, obsidian: ObsidianAnswer) -> None:
         self.status = reply.status
         self.headers = reply.headers
         self._reply = reply
         self._obsidian = obsidian
-        self._grace = grace
         self._begun = 0
         self._deadline = 0.0
 
@@ -72,7 +71,7 @@ class PatientReply(UpstreamReply):
             return await self._reply.read()
         if obsidian.calls_begun != self._begun:
             self._begun = obsidian.calls_begun
-            self._deadline = asyncio.get_running_loop().time() + self._grace
+            self._deadline = asyncio.get_running_loop().time() + obsidian.grace
         try:
             async with asyncio.timeout_at(self._deadline):
                 return await self._reply.read()

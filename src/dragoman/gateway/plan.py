@@ -50,6 +50,7 @@ MAX_CHAT_STOPS = 4
 """The stop sequences of a Chat request that the gateway handles itself: OpenAI's limit. Other servers have others."""
 
 Profile = Literal["default", "required_action"]
+Relay = Literal["none", "repair", "exact"]
 
 
 class ClientRequest(Struct, frozen=True, gc=False):
@@ -85,8 +86,8 @@ class AnswerPlan(Struct, frozen=True, kw_only=True):
     """How an answer is read, and encoded for the client.
 
     `stage`: what changes the events, besides restoring names; `written`: the stage that finds calls in text, if there is one.
-    `relay`: `none` where the dialects differ, or where a stage needs more than the text.
-    `obsidian`: the Obsidian policy, which may end the answer early; `grace`: the seconds that it waits for further calls.
+    `relay`: `none` where the dialects differ, or where a stage needs more than the text. `exact` promises the answer unchanged, so its text is not searched for calls.
+    `obsidian`: the Obsidian policy, which may end the answer early.
     `ending`: the stage that may end the answer before the upstream does: `obsidian`, or the one that cuts at a stop sequence.
     `keeper`: stores the answer, or only the seals for which the client's dialect has no field; `escrow`: the latter, if it sees events.
     `renamed`: returns the plan that gives the answer our id, for an answer that would be relayed with the upstream's id.
@@ -100,10 +101,9 @@ class AnswerPlan(Struct, frozen=True, kw_only=True):
     names: NameMap | None
     stage: Change | None
     written: TextCallStage | None = None
-    relay: Literal["none", "repair", "exact"]
+    relay: Relay
     obsidian: ObsidianAnswer | None = None
     ending: EndingStage | None = None
-    grace: float = 0.0
     keeper: Keeper | Escrow | None = None
     escrow: Escrow | None = None
     renamed: "Callable[[], AnswerPlan] | None" = None
@@ -258,21 +258,14 @@ def plan_answer(  # noqa: PLR0913 -- the request and what was sent for it, and w
 ) -> AnswerPlan:
     """How the answer is read, and how it is encoded for the client.
 
-    seed: for minted ids. repeated: the request that the answer repeats (`settings_of_client`); None if it repeats none.
-    hashes_inputs: see `DecodeContext`.
+    seed: for minted ids. repeated: the request that the answer repeats (`settings_of_client`), if any. hashes_inputs: see `DecodeContext`.
     """
-    settings = target.settings
-    relay: Literal["none", "repair", "exact"] = "none"
-    if target.is_same_dialect:
-        is_translated = target.obsidian is not None or settings.prompted_tools is not None
-        # An upstream that gets the history in place of the id of a response names no previous response, or another one.
-        is_rebuilt = repeated is not None and repeated.previous_id != request.previous_id
-        if profile == "default" and not is_translated and not is_rebuilt:
-            relay = settings.passthrough
+    relay: Relay = "none"
+    if target.is_same_dialect and profile == "default":
+        relay = _relay(request, target, repeated)
     names: NameMap | None = planned.names
     obsidian = None
     stops = _stop_stage(planned.encoded.stop, target) if planned.encoded.stop else None
-    # `exact` promises the answer unchanged, so its text is not searched for calls.
     written = None if relay == "exact" else _stage(request, planned, target, seed)
     change = _joined(written, stops)
     if target.obsidian is not None:
@@ -285,12 +278,11 @@ def plan_answer(  # noqa: PLR0913 -- the request and what was sent for it, and w
         decode=DecodeContext(
             tools=planned.tools,
             choices=request.choices or 1,
-            name_fallback=settings.name_fallback,
+            name_fallback=target.settings.name_fallback,
             seed=seed,
             hashes_inputs=hashes_inputs,
         ),
         encode=EncodeContext(
-            # If a route renamed the model, the client gets back its own name for it; else the name that the upstream reports.
             model=request.model if target.model != request.model else None,
             created=int(clock()),
             seed=seed,
@@ -301,7 +293,7 @@ def plan_answer(  # noqa: PLR0913 -- the request and what was sent for it, and w
             include_usage=request.include_usage is True or target.client_dialect != "chat",
             profile=profile,
             legacy_functions=bool(request.tools) and is_legacy(request.tools[0]),
-            losses=settings.losses,
+            losses=target.settings.losses,
             last_comment=None if obsidian is None else obsidian.comment,
             request=repeated,
             clock=clock,
@@ -311,9 +303,17 @@ def plan_answer(  # noqa: PLR0913 -- the request and what was sent for it, and w
         written=written,
         obsidian=obsidian,
         ending=stops if obsidian is None else obsidian,
-        grace=0.0 if target.obsidian is None else target.obsidian.grace,
         relay=relay,
     )
+
+
+def _relay(request: Request, target: AttemptTarget, repeated: Request | None) -> Relay:
+    """How an answer in the client's dialect is passed on."""
+    if target.obsidian is not None or target.settings.prompted_tools is not None:
+        return "none"
+    # An upstream that gets the history in place of the id of a response names no previous response, or another one.
+    is_rebuilt = repeated is not None and repeated.previous_id != request.previous_id
+    return "none" if is_rebuilt else target.settings.passthrough
 
 
 def settings_of_client(request: Request, *, is_stored: bool) -> Request:

@@ -208,6 +208,7 @@ class ObsidianAnswer:
         choices: int = 1,
     ) -> None:
         self.is_over = self.is_stopped = self.is_cut = False
+        self.grace = policy.grace  # seconds to wait for another call after the last one
         self._policy = policy
         self._chat = policy.chat
         self._text_calls = text_calls
