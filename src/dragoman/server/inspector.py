@@ -160,14 +160,13 @@ class Inspector:
     def admit(self, capture: ExchangeCapture, request_id: str, owner: str) -> None:
         """Put an exchange into the ring, once its caller is known. Clients may repeat ids; ids in the ring are unique."""
         number = 1
-        capture.id = request_id
-        while capture.id in self._ring:
+        own = request_id
+        while own in self._ring:
             number += 1
-            capture.id = f"{request_id}.{number}"
-        capture.owner = owner
-        self._ring[capture.id] = capture
+            own = f"{request_id}.{number}"
+        self._ring[own] = capture
         self.size += capture.size
-        capture.watch_growth(self._grow)
+        capture.admit(own, owner, self._grow)
         self._make_room()
         self._publish_request(capture)
 
@@ -190,7 +189,6 @@ class Inspector:
             write(record)
             return
         capture.end(record)
-        capture.watch_growth(None)
         is_admitted = bool(capture.id)
         waits = is_admitted and capture.wants_receipt
         if not waits:
@@ -277,8 +275,7 @@ class Inspector:
         text = dumps(receipt).decode("utf-8")
         return "".join(letter if letter < "\x7f" else _escape(letter) for letter in text).encode()
 
-    def _grow(self, capture: ExchangeCapture, size: int) -> None:
-        del capture
+    def _grow(self, size: int) -> None:
         self.size += size
         if self.size > self.settings.max_bytes:
             self._make_room()
@@ -314,19 +311,15 @@ class Inspector:
         return capture.receipt, capture.owner
 
     def summary(self, capture: ExchangeCapture) -> RequestSummary:
-        facts = redact_facts(capture.facts, self.secrets)
-        shown = RecordedExchange(
-            id=capture.id,
-            at=capture.at,
-            dialect=capture.dialect,
-            facts=facts,
-            is_live=not capture.is_settled,
-        )
+        facts = redact_facts(capture.exchange.facts, self.secrets)
+        shown = structs.replace(capture.exchange, facts=facts, is_live=not capture.is_settled)
         return structs.replace(summarize(shown, capture.previous), captured=capture.is_shown)
 
     def summaries(self, limit: int, before: str | None) -> tuple[list[RequestSummary], bool]:
         """The newest rows, or those before a row; and whether there are more."""
-        rows = [(each.at, each.id, partial(self.summary, each)) for each in self._ring.values()]
+        rows = [
+            (each.exchange.at, each.id, partial(self.summary, each)) for each in self._ring.values()
+        ]
         rows += [
             (
                 at - record.duration_s,
