@@ -25,7 +25,6 @@ from dragoman.dialects.translate import SerialEncoder, make_encoder
 from dragoman.engine.events import EngineEvent, RunEnded
 from dragoman.engine.run import Engine, Model
 from dragoman.engine.settings import EngineSettings
-from dragoman.engine.tools import Tool, ToolSource
 from dragoman.gateway.answer import AnswerReport, settle
 from dragoman.gateway.attempt import Prepare, Sender, UpstreamModel
 from dragoman.gateway.hosted.history import ITEM_PREFIX, has_hosted_calls, restore_calls
@@ -57,6 +56,7 @@ from dragoman.server.http.headers import LOSS_HEADER, loss_header
 from dragoman.server.observe.record import RequestRecord
 from dragoman.sse import encode_comment
 from dragoman.state.continuation import MINTED
+from dragoman.state.escrow import Escrow
 from dragoman.state.keeper import Keeper
 
 if TYPE_CHECKING:
@@ -118,10 +118,13 @@ class HostedAnswer:
         losses = self._losses if encoder is None else encoder.losses
         return (*losses, *(self.obsidian.losses if self.obsidian else ()))
 
+    @property
+    def _keeper(self) -> Keeper | Escrow | None:
+        return None if self._plan is None else self._plan.keeper
+
     def report(self) -> AnswerReport:
         """What the record needs besides the tally and the losses. The problems are those of all answers of upstreams."""
-        keeper = None if self._plan is None else self._plan.keeper
-        unstored = None if keeper is None else keeper.problem
+        unstored = None if self._keeper is None else self._keeper.problem
         return unstored, tuple(self._job.recorder.problems), self.obsidian
 
     async def serve(self) -> None:
@@ -136,7 +139,9 @@ class HostedAnswer:
             job.client.keep_alive = self._keep_alive
         search = job.search
         asked = job.request if search is None else search.request
-        tools = HostedTools(await self._source(), asked.tools)
+        servers = job.hosted_servers
+        source = None if servers is None else await servers.source(job.servers)
+        tools = HostedTools(source, asked.tools)
         self._merger = merger = AnswerMerger(_merge_rules(job.door, settings, tools, search))
         model = UpstreamModel(
             job.gateway.upstreams,
@@ -164,10 +169,6 @@ class HostedAnswer:
             job.record.hosted = tuple(merger.calls)
         self._remember(merger, run.turns[len(request.turns) :], tools)
         await self._end(merger, run)
-
-    async def _source(self) -> ToolSource:
-        servers = self._job.hosted_servers
-        return _NO_SERVERS if servers is None else await servers.source(self._job.servers)
 
     async def fail(self, error: ErrorInfo) -> None:
         """Write a failure into an answer that has begun, after closing its open parts."""
@@ -281,9 +282,8 @@ class HostedAnswer:
             return
         output = self._encode(events)
         if output:
-            keeper = None if self._plan is None else self._plan.keeper
-            if keeper is not None:
-                keeper.take(output)
+            if self._keeper is not None:
+                self._keeper.take(output)
             await settle(self._job.client.write(output))
         if self.obsidian is not None and self.obsidian.is_over and self._engine is not None:
             self._engine.interrupt()
@@ -301,11 +301,11 @@ class HostedAnswer:
         return events
 
     def _encode(self, events: Sequence[Event]) -> bytes:
+        door = self._job.door.dialect
         encoder = self._encoder
         if encoder is None:
-            door = self._job.door.dialect
             self._encoder = encoder = make_encoder(door, self._context())
-        if self._job.door.dialect == "responses":
+        if door == "responses":
             # The parts of each answer already come one after the other; hosted calls may overlap with them.
             return b"".join(map(encoder.dialect.encode, events))
         return encoder.encode_all(events)
@@ -359,9 +359,8 @@ class HostedAnswer:
         last = self._encode(events)
         if self._encoder is not None:
             last += self._encoder.close()
-        keeper = None if self._plan is None else self._plan.keeper
-        if keeper is not None:
-            last = await keeper.end_stream(last)
+        if self._keeper is not None:
+            last = await self._keeper.end_stream(last)
         await settle(self._job.client.finish(last))
 
     async def _respond(self, events: Sequence[Event]) -> None:
@@ -372,9 +371,8 @@ class HostedAnswer:
             len(events) * _EVENT_BYTES, job.door.codec.encode_body, events, context, book
         )
         self._losses = book.losses
-        keeper = None if self._plan is None else self._plan.keeper
-        if keeper is not None:
-            body = await keeper.end_body(body)
+        if self._keeper is not None:
+            body = await self._keeper.end_body(body)
         headers = [pair for pair in job.client.reply_headers if pair[0] != LOSS_HEADER]
         losses = (*job.recorder.losses, *self.losses)
         if losses:
@@ -383,16 +381,6 @@ class HostedAnswer:
             headers += self.obsidian.report().headers
         job.client.reply_headers = headers
         await settle(job.client.respond(200, body))
-
-
-class _NoServers:
-    """No MCP server."""
-
-    def tools(self) -> Sequence[Tool]:
-        return ()
-
-
-_NO_SERVERS = _NoServers()
 
 
 class _Choosing:
