@@ -18,7 +18,7 @@ from itertools import pairwise
 from statistics import median
 from typing import assert_never
 
-from msgspec import Struct, field, structs
+from msgspec import Struct, structs
 
 from dragoman._json import as_object
 from dragoman.core.call_input import Verdict, judge
@@ -422,47 +422,36 @@ class Dumped(Struct, frozen=True):
     times: tuple[float, ...] = ()
 
 
-class _DumpedLines(Struct):
-    """An answer whose lines are being gathered."""
-
-    request_id: str
-    upstream: str
-    dialect: DialectName
-    lines: list[int] = field(default_factory=list[int])
-    events: list[bytes] = field(default_factory=list[bytes])
-    times: list[float] = field(default_factory=list[float])
-
-
 def open_dump(data: bytes) -> tuple[Dumped, ...] | None:
     """The answers in a dump, in the order in which they began. None if the data is not a dump."""
     if not _begins_as_dump(data):
         return None
-    answers: dict[tuple[str, int | None], _DumpedLines] = {}
+    # By request and number: upstream, dialect, and the line, the event and the time of each entry.
+    answers: dict[
+        tuple[str, int | None], tuple[str, DialectName, list[tuple[int, bytes, float | None]]]
+    ] = {}
     for line, fields in _entries(data):
         dialect = _DIALECTS.get(read_text(fields.get("dialect")) or "")
         if dialect is None or not _is_entry(fields):
             continue
-        request_id = read_text(fields.get("request_id")) or ""
-        key = (request_id, read_int(fields.get("answer")))
+        key = (read_text(fields.get("request_id")) or "", read_int(fields.get("answer")))
         if key not in answers:
-            answers[key] = _DumpedLines(
-                request_id, read_text(fields.get("upstream")) or "", dialect
+            answers[key] = (read_text(fields.get("upstream")) or "", dialect, [])
+        answers[key][2].append((line, bytes(fields["event"]), read_float(fields.get("at"))))
+    found: list[Dumped] = []
+    for (request_id, _), (upstream, dialect, entries) in answers.items():
+        recording = Recording(b"\n".join([event for _, event, _ in entries]), "lines")
+        times = tuple([at for _, _, at in entries if at is not None])
+        found.append(
+            Dumped(
+                request_id,
+                upstream,
+                Recognised(dialect, "stream", recording),
+                tuple([line for line, _, _ in entries]),
+                times if len(times) == len(entries) else (),
             )
-        answers[key].lines.append(line)
-        answers[key].events.append(bytes(fields["event"]))
-        at = read_float(fields.get("at"))
-        if at is not None:
-            answers[key].times.append(at)
-    return tuple(
-        Dumped(
-            one.request_id,
-            one.upstream,
-            Recognised(one.dialect, "stream", Recording(b"\n".join(one.events), "lines")),
-            tuple(one.lines),
-            tuple(one.times) if len(one.times) == len(one.lines) else (),
         )
-        for one in answers.values()
-    )
+    return tuple(found)
 
 
 def examine_dumped(dumped: Dumped) -> Report:

@@ -31,7 +31,7 @@ from dragoman.offload import LARGE, offload
 from dragoman.recordings import recording_name, used_bytes, write_recording
 from dragoman.server.doors import Door
 from dragoman.server.http.connection import ClientConnection, Headers
-from dragoman.server.inspector_page import ExportedPage, export_page, without_contents
+from dragoman.server.inspector_page import export_page, without_contents
 from dragoman.server.observe.capture import (
     RECEIPT_HEADER,
     CapturedConnection,
@@ -432,7 +432,7 @@ def _report(
 
 def _export(report: ExchangeReport, *, has_contents: bool) -> bytes:
     shown = report if has_contents else without_contents(report)
-    return export_page(ExportedPage(f"{shown.summary.model} {shown.summary.id}", (shown,)))
+    return export_page(f"{shown.summary.model} {shown.summary.id}", (shown,))
 
 
 # --- recordings ------------------------------------------------------------------------------------------------------
