@@ -24,14 +24,13 @@ from dragoman.inspection.conversations import ConversationMarks, marks_of
 from dragoman.inspection.exchange import RecordedExchange
 from dragoman.inspection.exchange_files import to_files
 from dragoman.inspection.exchange_form import ExchangeReport, RequestSummary
-from dragoman.inspection.exchange_report import report_exchange, summarize, to_json
+from dragoman.inspection.exchange_report import report_exchange, summarize
 from dragoman.inspection.receipt import Receipt, receipt_of
 from dragoman.inspection.redaction import redact_exchange, redact_facts
 from dragoman.offload import LARGE, offload
 from dragoman.recordings import recording_name, used_bytes, write_recording
 from dragoman.server.doors import Door
 from dragoman.server.http.connection import ClientConnection, Headers
-from dragoman.server.inspector_page import export_page, without_contents
 from dragoman.server.observe.capture import (
     RECEIPT_HEADER,
     CapturedConnection,
@@ -334,17 +333,10 @@ class Inspector:
             rows = rows[places[0] + 1 :] if places else []
         return [make() for _, _, make in rows[:limit]], len(rows) > limit
 
-    async def report(self, capture: ExchangeCapture) -> bytes:
-        """The description of an exchange as JSON, without secrets."""
-        return await self._described(capture, to_json)
-
-    async def export(self, capture: ExchangeCapture, *, has_contents: bool) -> bytes:
-        """The page of an exchange as one file, without secrets."""
-        return await self._described(capture, partial(_export, has_contents=has_contents))
-
-    async def _described(
+    async def describe(
         self, capture: ExchangeCapture, write: Callable[[ExchangeReport], bytes]
     ) -> bytes:
+        """What `write` makes of the description of an exchange, without secrets."""
         exchange = capture.recorded()
         previous = None if capture.previous is None else self.find(capture.previous)
         before = None if previous is None else previous.recorded()
@@ -428,11 +420,6 @@ def _report(
     shown = redact_exchange(exchange, secrets)
     before = None if previous is None else redact_exchange(previous, secrets)
     return report_exchange(shown, previous=before, following=following, calls=rows)
-
-
-def _export(report: ExchangeReport, *, has_contents: bool) -> bytes:
-    shown = report if has_contents else without_contents(report)
-    return export_page(f"{shown.summary.model} {shown.summary.id}", (shown,))
 
 
 # --- recordings ------------------------------------------------------------------------------------------------------

@@ -6,13 +6,11 @@ exchange that is not captured has neither, so the capture costs it nothing.
 The bytes of one exchange are limited. The capture leaves out the rest and marks the exchange as truncated.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from time import monotonic
 
 from msgspec import structs
-from starlette.types import Message
 
 from dragoman.core.secrets import HIDDEN, header_credentials, is_secret_header
 from dragoman.gateway.answer import Pending, settle
@@ -272,28 +270,17 @@ class CapturedConnection:
     Clients ignore both; a receipt that is too long for a header, and that of an error, is only at `/v1/inspect`.
     """
 
-    __slots__ = ("_answer", "_connection", "line_bytes", "make_receipt")
-
     def __init__(self, connection: ClientConnection, capture: ExchangeCapture) -> None:
         self._connection = connection
         self._answer = capture.client
-        self.line_bytes = connection.line_bytes
         self.make_receipt: MakeReceipt | None = None
-
-    def task(self) -> asyncio.Task[None] | None:
-        return self._connection.task()
-
-    def take_headers(self) -> list[tuple[bytes, bytes]]:
-        return self._connection.take_headers()
-
-    def receive(self) -> Awaitable[Message]:
-        return self._connection.receive()
-
-    def take_body(self) -> bytes | None:
-        return self._connection.take_body()
-
-    def on_leave(self, call: Callable[[], None] | None) -> bool:
-        return self._connection.on_leave(call)
+        # The reading side is that of the connection.
+        self.line_bytes = connection.line_bytes
+        self.task = connection.task
+        self.take_headers = connection.take_headers
+        self.take_body = connection.take_body
+        self.receive = connection.receive
+        self.on_leave = connection.on_leave
 
     def respond(self, status: int, headers: Headers, body: bytes) -> Pending:
         self._begin(status, headers)
