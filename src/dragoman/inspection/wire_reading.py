@@ -70,12 +70,11 @@ class PlacedEvent(Struct, frozen=True):
 
 
 class EndedCall(Struct, frozen=True):
-    """A call of the answer, with the frame that ended it."""
+    """A call of the answer, complete or cut."""
 
     part: int
     choice: int
     call: Call
-    frame: int | None
 
 
 class WireReading(Struct, frozen=True, kw_only=True):
@@ -203,4 +202,4 @@ def _calls(events: Iterable[PlacedEvent]) -> Iterator[EndedCall]:
             choices[event.part] = event.choice
         elif isinstance(event, PartEnded) and isinstance(event.value, Call):
             choice = choices.get(event.part, 0)
-            yield EndedCall(event.part, choice, event.value, placed.frame)
+            yield EndedCall(event.part, choice, event.value)

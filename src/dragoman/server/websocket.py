@@ -12,7 +12,6 @@ knows the messages.
 """
 
 import asyncio
-import logging
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -48,8 +47,6 @@ from dragoman.store.records import Link
 
 if TYPE_CHECKING:
     from dragoman.server.gateway import Gateway
-
-logger = logging.getLogger(__name__)
 
 # Headers of the handshake that say nothing about a request. An id of the client would be the same for all responses.
 _OF_HANDSHAKE = frozenset(
