@@ -105,8 +105,12 @@ class HostedAnswer:
         self._job = job
         self._wants_stream = job.request.stream is True
         job.recorder.on_sent = self._plan_for
+        search, settings = job.search, job.gateway.settings.hosted
+        self._asked = job.request if search is None else search.request
+        self._tools = HostedTools(self._asked.tools)
+        rules = _merge_rules(job.door, settings, self._tools, search)
+        self._merger = AnswerMerger(rules)
         self._engine: Engine | None = None
-        self._merger: AnswerMerger | None = None
         self._plan: AnswerPlan | None = None
         self._encoder: SerialEncoder | None = None
         self._events: list[Event] = []  # of an answer that is written as a body
@@ -133,16 +137,11 @@ class HostedAnswer:
         Raises:
             ReportedError: there is no answer, and nothing was written.
         """
-        job = self._job
-        settings = job.gateway.settings.hosted
+        job, asked, tools, merger = self._job, self._asked, self._tools, self._merger
         if self._wants_stream:
             job.client.keep_alive = self._keep_alive
-        search = job.search
-        asked = job.request if search is None else search.request
-        servers = job.hosted_servers
-        source = None if servers is None else await servers.source(job.servers)
-        tools = HostedTools(source, asked.tools)
-        self._merger = merger = AnswerMerger(_merge_rules(job.door, settings, tools, search))
+        if job.hosted_servers is not None:
+            tools.source = await job.hosted_servers.source(job.servers)
         model = UpstreamModel(
             job.gateway.upstreams,
             client_dialect=job.door.dialect,
@@ -153,37 +152,36 @@ class HostedAnswer:
         )
         self._engine = Engine(
             _Choosing(model, tools),
-            (tools, *(() if search is None else search.tools)),
-            settings=engine_settings(settings),
-            observer=self._observe if job.record.trace is None else self._trace(tools),
+            (tools, *(() if job.search is None else job.search.tools)),
+            settings=engine_settings(job.gateway.settings.hosted),
+            observer=self._observe if job.record.trace is None else self._trace(),
         )
         # Providers refuse a request with both forms of tools, and hosted tools have the newer form.
         theirs = tuple(
             structs.replace(tool, extra=None) if is_legacy(tool) else tool for tool in asked.tools
         )
         request = structs.replace(asked, tools=theirs, stream=self._wants_stream)
-        request = self._recalled(request, tools)
+        request = self._recalled(request)
         try:
             run = await self._engine.run(request)
         finally:
             job.record.hosted = tuple(merger.calls)
-        self._remember(merger, run.turns[len(request.turns) :], tools)
-        await self._end(merger, run)
+        self._remember(run.turns[len(request.turns) :])
+        await self._end(run)
 
     async def fail(self, error: ErrorInfo) -> None:
         """Write a failure into an answer that has begun, after closing its open parts."""
-        merger = self._merger
-        if merger is None or self._job.client.finished:
-            return
-        await self._finish(self._changed(merger.fail(error)))
+        if not self._job.client.finished:
+            await self._finish(self._changed(self._merger.fail(error)))
 
     # --- calls of earlier requests ------------------------------------------------------------------------------------
 
-    def _recalled(self, request: Request, tools: HostedTools) -> Request:
+    def _recalled(self, request: Request) -> Request:
         """The request with the calls that the gateway ran earlier: those that the client sent back, or those from memory."""
         hosted_servers = self._job.hosted_servers
         if hosted_servers is None:
             return request
+        tools = self._tools
         tools.tools()  # which gives the tools their names
         if self._job.door.dialect != "responses":
             return hosted_servers.memory.restore(self._job.owner, request, tools.is_theirs)
@@ -191,18 +189,18 @@ class HostedAnswer:
             return restore_calls(request, hosted_servers.names, tools.name_of)
         return request
 
-    def _remember(self, merger: AnswerMerger, turns: Sequence[Turn], tools: HostedTools) -> None:
-        servers = self._job.hosted_servers
+    def _remember(self, turns: Sequence[Turn]) -> None:
+        servers, merger = self._job.hosted_servers, self._merger
         if servers is not None and self._job.door.dialect != "responses" and merger.calls:
             memory, asked = servers.memory, self._job.request.turns
-            memory.keep(self._job.owner, asked, turns, text=merger.text, is_own=tools.is_theirs)
+            is_own = self._tools.is_theirs
+            memory.keep(self._job.owner, asked, turns, text=merger.text, is_own=is_own)
 
     # --- plan ----------------------------------------------------------------------------------------------------------
 
     def _plan_for(self, target: AttemptTarget, planned: PlannedRequest) -> None:
         """Plan how the answer is encoded; the upstream of its first part decides."""
-        merger = self._merger
-        if merger is None or merger.has_started:
+        if self._merger.has_started:
             return
         job = self._job
         gateway = job.gateway
@@ -255,12 +253,12 @@ class HostedAnswer:
 
     # --- output -----------------------------------------------------------------------------------------------------
 
-    def _trace(self, tools: HostedTools) -> Callable[[EngineEvent], Awaitable[None]]:
+    def _trace(self) -> Callable[[EngineEvent], Awaitable[None]]:
         """The observer of an answer that is traced."""
         trace = self._job.record.trace
 
         def server(call: Call) -> str:
-            tool = tools.whose(call)
+            tool = self._tools.whose(call)
             return "" if tool is None else tool.server
 
         async def observe(event: EngineEvent) -> None:
@@ -271,10 +269,7 @@ class HostedAnswer:
         return observe
 
     async def _observe(self, event: EngineEvent) -> None:
-        merger = self._merger
-        if merger is None:
-            return
-        events = self._changed(merger.feed(event))
+        events = self._changed(self._merger.feed(event))
         if not events:
             return
         if not self._wants_stream:
@@ -321,10 +316,10 @@ class HostedAnswer:
         """A keep-alive: the stream may be silent for long while tools run."""
         if self._encoder is None:
             return encode_comment("keep-alive")
-        is_over = self._merger is None or self._merger.is_over
-        return b"" if is_over else self._encoder.dialect.encode(_PING)
+        return b"" if self._merger.is_over else self._encoder.dialect.encode(_PING)
 
-    async def _end(self, merger: AnswerMerger, run: RunEnded) -> None:
+    async def _end(self, run: RunEnded) -> None:
+        merger = self._merger
         run = self._explained(run)
         if self.obsidian is not None and self.obsidian.is_over:
             events: list[Event] = []
