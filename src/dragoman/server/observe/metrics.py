@@ -146,21 +146,25 @@ class _Meters:
         asked = "Operations on the store, by their outcome"
         self.store = histogram("store", asked, STORE_BUCKETS, "operation", "outcome")
         self.swept = counter("store_swept", "Stored responses removed by age or size")
-        # The names of keys are the operator's, so their number is bounded.
-        self.key_requests = counter(
-            "key_requests", "Requests of named keys that were admitted", "key"
-        )
-        self.key_tokens = counter("key_tokens", "Tokens of named keys", "key", "direction")
-        spent = "Cost of named keys, by the operator's prices"
-        self.key_cost = counter("key_cost", spent, "key")
-        refused = "Requests of named keys that were refused"
-        self.key_refused = counter("key_refused", refused, "key", "limit")
 
-    def count_key(self, name: str, used: Counts) -> None:
-        self.key_requests.labels(name).inc()
-        self.key_tokens.labels(name, "input").inc(used.input_tokens)
-        self.key_tokens.labels(name, "output").inc(used.output_tokens)
-        self.key_cost.labels(name).inc(used.cost / MILLION)
+
+class _KeyMeters:
+    """The metrics of named keys. The names of keys are the operator's, so their number is bounded."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        def counter(name: str, meaning: str, *labels: str) -> Counter:
+            return Counter(f"dragoman_key_{name}", meaning, ("key", *labels), registry=registry)
+
+        self.requests = counter("requests", "Requests of named keys that were admitted")
+        self.tokens = counter("tokens", "Tokens of named keys", "direction")
+        self.cost = counter("cost", "Cost of named keys, by the operator's prices")
+        self.refused = counter("refused", "Requests of named keys that were refused", "limit")
+
+    def count(self, name: str, used: Counts) -> None:
+        self.requests.labels(name).inc()
+        self.tokens.labels(name, "input").inc(used.input_tokens)
+        self.tokens.labels(name, "output").inc(used.output_tokens)
+        self.cost.labels(name).inc(used.cost / MILLION)
 
 
 class _RequestCounters:
@@ -208,6 +212,7 @@ class Telemetry:
             tasks = "Tasks of the event loop"
             Gauge("dragoman_tasks", tasks, registry=self._registry).set_function(_count_tasks)
         self._meters = _Meters(self._registry)
+        self._keys = _KeyMeters(self._registry)
         self._meters.build.labels(version("dragoman")).set(1)
         self._since = time.time()
         self.open = 0
@@ -278,7 +283,7 @@ class Telemetry:
 
     def key_refused(self, name: str, limit: str) -> None:
         """Count a refused request of a named key. Both labels are names in the configuration."""
-        self._meters.key_refused.labels(name, limit).inc()
+        self._keys.refused.labels(name, limit).inc()
 
     def record(self, *records: RequestRecord) -> None:
         """Count finished requests, and write their log lines. Equal requests are counted together."""
@@ -297,7 +302,7 @@ class Telemetry:
             if record.error_kind is not None or record.client_gone:
                 self._count_failed(record)
             if record.used is not None:
-                self._meters.count_key(record.key, record.used)
+                self._keys.count(record.key, record.used)
             for call in record.hosted:
                 self._meters.hosted.labels(self._value("server", call.server), call.outcome).inc()
         self._log.write(records)
