@@ -63,14 +63,15 @@ def _places(wanted: bytes, recorded: bytes) -> Iterator[str]:
 
 
 def _differences(path: str, one: object, other: object) -> Iterator[str]:
+    pair = (one, other)
     if isinstance(one, dict) and isinstance(other, dict):
         first: dict[str, object] = cast("dict[str, object]", one)
         yield from _of_objects(path, first, cast("dict[str, object]", other))
     elif isinstance(one, list) and isinstance(other, list):
         entries: list[object] = cast("list[object]", one)
         yield from _of_lists(path, entries, cast("list[object]", other))
-    elif not is_same_value(one, other):
-        yield f"{path or 'the body'}: expected {_shown(other)}, got {_shown(one)}"
+    elif not is_same_value(*pair):
+        yield f"{path or 'the body'}: expected {_shown(other)}, got {_shown(pair[0])}"
 
 
 def _of_lists(path: str, one: list[object], other: list[object]) -> Iterator[str]:
