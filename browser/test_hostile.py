@@ -12,7 +12,7 @@ from browser.conftest import OpenPage
 from browser.scenes import PATHS, Scene, chat_stream, request_of
 from browser.test_crossing import open_latest
 from dragoman.inspection.exchange_form import ExchangeReport
-from dragoman.server.inspector_page import ExportedPage, export_page
+from dragoman.server.inspector_page import export_page
 
 MARKUP = '</script><script>window.hacked=1</script><img src=x onerror="window.hacked=1"><b>bold</b>'
 HIDDEN = "safe\u202egnp.exe\u2066\u200b\x1b[31m\x00\x7f\ufeff end"
@@ -106,7 +106,7 @@ def test_ten_megabytes_in_one_frame_do_not_hold_up_the_page(
     answer = structs.replace(answer, frames=frames)
     report = structs.replace(report, client=structs.replace(report.client, answer=answer))
     path = tmp_path / "large.html"
-    path.write_bytes(export_page(ExportedPage("large", (report,))))
+    path.write_bytes(export_page("large", (report,)))
     page = open_page(path.as_uri(), offline=True)
     page.wait_for_selector(".lanes-row").click()
     page.locator(".lens-side.client pre", has_text="</script>").wait_for()

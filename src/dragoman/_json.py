@@ -41,7 +41,6 @@ _encode_ordered: Callable[[object], bytes] = msgspec.json.Encoder(order="determi
 _decode_large: Callable[[bytes | str], Any] = msgspec.json.Decoder(float_hook=float).decode
 _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 _look_over = msgspec.json.Decoder(Raw).decode
-_decode_texts = msgspec.json.Decoder(str).decode_lines
 
 MAX_VALUES = 500_000
 """Values that one document may have, unless a caller sets another limit. A parser creates all of them in one call, which

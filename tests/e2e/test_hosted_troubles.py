@@ -236,6 +236,23 @@ def test_a_stopping_gateway_sends_a_failure_and_ends_its_tools(records: Path) ->
     assert (records / "cancelled-stopped").exists()
 
 
+@pytest.mark.parametrize("door", DOORS)
+def test_a_stopping_gateway_sends_a_failure_while_its_servers_start(door: str) -> None:
+    asleep = McpServerSettings(
+        name="asleep", command=(sys.executable, "-c", "import time; time.sleep(60)")
+    )
+    server = ServerSettings(shutdown_grace=0.3, keep_alive_interval=0.2)
+    hosted = HostedSettings(servers=("asleep",))
+    with hosting_stage(asleep, hosted=hosted, server=server) as stage:
+        scene = stage.scene("chat", answers(said("Ready.")))
+        with streaming(stage.url, door, plain_body(door, scene.model, stream=True)) as response:
+            reader = Reader(response)
+            reader.until(b": keep-alive")
+            stage.gateway.server.should_exit = True
+            assert FAILED[door] in reader.rest()
+    assert not scene.requests
+
+
 @pytest.mark.parametrize("door", ["chat", "messages"])
 def test_a_note_says_what_was_run(stage: Stage, door: str) -> None:
     first = answers(said("Look."), echo("x"), tool("workshop__fail", {}, "call_2"))

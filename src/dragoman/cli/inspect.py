@@ -35,7 +35,7 @@ from dragoman.inspection.report import (
     open_dump,
 )
 from dragoman.recordings import read_recordings
-from dragoman.server.inspector_page import ExportedPage, export_page, without_contents
+from dragoman.server.inspector_page import export_page, without_contents
 
 SUMMARY = "show the tool calls of a recorded answer, how they arrived, and what is wrong with them"
 
@@ -198,7 +198,7 @@ def _write_page(answers: Sequence[_Answer], options: Options) -> int:
             reports.append(without_contents(described) if options.no_contents else described)
             progress.advance(1)
     title = answers[0].source if len(answers) == 1 else f"{len(answers)} answers"
-    page = export_page(ExportedPage(Path(title).name, reports))
+    page = export_page(Path(title).name, reports)
     try:
         Path(str(options.html)).write_bytes(page)
     except OSError as error:

@@ -14,6 +14,7 @@ A client may also ask the provider to compact in the middle of an answer (`conte
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import chain, filterfalse
+from operator import is_
 
 from msgspec import Struct, structs
 
@@ -95,13 +96,14 @@ def prepare(
     if not (is_compact or _has_compactions(request) or asks_for_summary(request)):
         return asked, None  # nearly every request
     request = expand(request, target)
+    same = asked if request is asked.request else _rebuilt(request)
     if not (is_compact or wants_summary(request)):
-        return (asked if request is asked.request else _rebuilt(request)), None
+        return same, None
     if not any(map(_is_said, request.turns)) and request.previous_id is None:
         raise RequestRefused("input: expected a conversation to compact, got none", param="input")
     is_native = _compacts_itself(target)
     if is_native and not is_compact:
-        return (asked if request is asked.request else _rebuilt(request)), None
+        return same, None
     # Earlier summaries are not retained: the new one contains them.
     kept = retained(asked.request.turns) if is_compact else None
     if not is_native and _packs_block(target):
@@ -223,12 +225,8 @@ def expand(request: Request, target: AttemptTarget) -> Request:
     turns = _since_block(turns, target)
     turns = _since_item(turns, target)
     turns = tuple(each for turn in turns for each in _expanded(turn, target))
-    is_same = len(turns) == len(whole) and all(map(_is_identical, turns, whole))
+    is_same = len(turns) == len(whole) and all(map(is_, turns, whole))
     return request if is_same else structs.replace(request, turns=turns)
-
-
-def _is_identical(one: Turn, other: Turn) -> bool:
-    return one is other
 
 
 def _has_compactions(request: Request) -> bool:

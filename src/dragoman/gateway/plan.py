@@ -86,7 +86,8 @@ class AnswerPlan(Struct, frozen=True, kw_only=True):
     """How an answer is read, and encoded for the client.
 
     `stage`: what changes the events, besides restoring names; `written`: the stage that finds calls in text, if there is one.
-    `relay`: `none` where the dialects differ, or where a stage needs more than the text. `exact` promises the answer unchanged, so its text is not searched for calls.
+    `relay`: `none` where the dialects differ, or where a stage needs more than the text. `exact` promises the answer unchanged, so
+    its text is not searched for calls.
     `obsidian`: the Obsidian policy, which may end the answer early.
     `ending`: the stage that may end the answer before the upstream does: `obsidian`, or the one that cuts at a stop sequence.
     `keeper`: stores the answer, or only the seals for which the client's dialect has no field; `escrow`: the latter, if it sees events.

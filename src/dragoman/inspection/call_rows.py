@@ -209,7 +209,7 @@ def _history_rows(exchange: RecordedExchange) -> Iterator[CallRow]:
 
 def _request_calls(request: Request) -> list[EndedCall]:
     calls = (part for turn in request.turns for part in turn.parts if isinstance(part, Call))
-    return [EndedCall(number, 0, call, None) for number, call in enumerate(calls)]
+    return [EndedCall(number, 0, call) for number, call in enumerate(calls)]
 
 
 def decoded_request(body: bytes, dialect: str) -> Request | None:

@@ -131,17 +131,6 @@ def _redact_strings(text: str, secrets: Secrets) -> str:
 # --- secrets in several deltas ------------------------------------------------------------------------------------------
 
 
-class _Edit:
-    """Characters of a frame's text to replace."""
-
-    __slots__ = ("end", "shown", "start")
-
-    def __init__(self, start: int, end: int, shown: str) -> None:
-        self.start = start
-        self.end = end
-        self.shown = shown
-
-
 def _hide_parts(wire: WireReading, secrets: Secrets) -> dict[int, bytes]:
     """The frames that have pieces of secrets, without them."""
     parts: dict[tuple[str, int], list[PlacedEvent]] = defaultdict(list)
@@ -149,7 +138,7 @@ def _hide_parts(wire: WireReading, secrets: Secrets) -> dict[int, bytes]:
         event = placed.event
         if isinstance(event, TextEvent):
             parts[type(event).__name__, event.part].append(placed)
-    edits: dict[int, list[_Edit]] = defaultdict(list)
+    edits: dict[int, list[Hidden]] = defaultdict(list)
     for deltas in parts.values():
         joined = "".join([delta.text for delta in deltas])
         found = find_hidden(joined, secrets)
@@ -166,7 +155,7 @@ def _hide_in_deltas(
     deltas: Iterable[PlacedEvent],
     joined: str,
     found: list[Hidden],
-    edits: dict[int, list[_Edit]],
+    edits: dict[int, list[Hidden]],
 ) -> None:
     """Note for each delta that has a piece of a secret what replaces it: the first piece shows that something is hidden."""
     at = next_found = 0
@@ -194,7 +183,7 @@ def _hide_in_deltas(
         last_frame = delta.frame or last_frame
 
 
-def _spelt(text: str, delta: PlacedEvent, touched: list[Hidden]) -> list[_Edit]:
+def _spelt(text: str, delta: PlacedEvent, touched: list[Hidden]) -> list[Hidden]:
     """The edits of a frame's text for these characters of a delta, which the frame may spell with escapes."""
     source = text[delta.start : delta.end]
     is_string = text[delta.start - 1 : delta.start] == '"'
@@ -203,23 +192,23 @@ def _spelt(text: str, delta: PlacedEvent, touched: list[Hidden]) -> list[_Edit]:
     else:
         offsets = [match.start() for match in _LETTER.finditer(source)]
         places = [*offsets, len(source)]
-    edits: list[_Edit] = []
+    edits: list[Hidden] = []
     for start, end, shown in touched:
         spelt = shown.replace('"', '\\"') if is_string else shown
-        edits.append(_Edit(delta.start + places[start], delta.start + places[end], spelt))
+        edits.append(Hidden(delta.start + places[start], delta.start + places[end], spelt))
     return edits
 
 
-def _any_piece(text: str, joined: str) -> list[_Edit]:
+def _any_piece(text: str, joined: str) -> list[Hidden]:
     """The edits that hide every string of a frame that may be a piece of this text."""
     return [
-        _Edit(*match.span(1), HIDDEN)
+        Hidden(*match.span(1), HIDDEN)
         for match in JSON_STRING.finditer(text)
         if match[2] is None and match[1] and json_text(match[1]) in joined
     ]
 
 
-def _edited(text: str, edits: list[_Edit]) -> str:
+def _edited(text: str, edits: list[Hidden]) -> str:
     pieces: list[str] = []
     at = 0
     for edit in sorted(edits, key=lambda each: each.start):

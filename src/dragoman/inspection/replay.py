@@ -1,6 +1,7 @@
 """Recorded requests sent again: the body to send, which recording a request matches, and what differs in the calls. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import cast
 
 from msgspec import Struct, structs
@@ -43,30 +44,22 @@ def request_again(exchange: RecordedExchange, dialect: Dialect, model: str | Non
 def describe_difference(wanted: bytes, recorded: bytes) -> list[str]:
     """Where a request differs from a recorded one: a line for each of the first differences."""
     try:
-        first, second = cast("object", loads(wanted)), cast("object", loads(recorded))
+        lines = list(islice(_places(wanted, recorded), _MAX_NAMED + 1))
     except MalformedJson:
         return ["one of the two is not JSON"]
-    lines: list[str] = []
-    for line in _differences("", first, second):
-        if len(lines) == _MAX_NAMED:
-            lines.append("and more")
-            break
-        lines.append(line)
-    return lines
+    return [*lines[:_MAX_NAMED], "and more"] if len(lines) > _MAX_NAMED else lines
 
 
 def count_differences(wanted: bytes, recorded: bytes, limit: int) -> int:
     """How many places differ; `limit` if there are more."""
     try:
-        first, second = cast("object", loads(wanted)), cast("object", loads(recorded))
+        return sum(1 for _ in islice(_places(wanted, recorded), limit))
     except MalformedJson:
         return limit
-    count = 0
-    for _ in _differences("", first, second):
-        count += 1
-        if count == limit:
-            break
-    return count
+
+
+def _places(wanted: bytes, recorded: bytes) -> Iterator[str]:
+    return _differences("", cast("object", loads(wanted)), cast("object", loads(recorded)))
 
 
 def _differences(path: str, one: object, other: object) -> Iterator[str]:

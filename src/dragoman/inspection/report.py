@@ -13,12 +13,11 @@ The dump leaves out some events, such as most text deltas. Problems that only re
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
 from itertools import pairwise
 from statistics import median
 from typing import assert_never
 
-from msgspec import Struct, field, structs
+from msgspec import Struct, structs
 
 from dragoman._json import as_object
 from dragoman.core.call_input import Verdict, judge
@@ -199,36 +198,6 @@ def _decode(recognised: Recognised, watch: Callable[[int], None] | None = None) 
     yield from decoder.close()
 
 
-class _Seen:
-    """A step, with cached lookups: one step may contain thousands of calls."""
-
-    def __init__(self, step: Step, frame: int, *, had_empty_object: bool) -> None:
-        self.step = step
-        self.frame = frame
-        self._had_empty_object = had_empty_object
-
-    @cached_property
-    def has_invalid_arguments(self) -> bool:
-        return any(problem.kind == "invalid_arguments" for problem in self.step.problems)
-
-    @cached_property
-    def has_empty_object(self) -> bool:
-        return b'"{}"' in self.step.raw
-
-    @cached_property
-    def _started(self) -> frozenset[int]:
-        return frozenset(event.part for event in self.step.events if isinstance(event, PartStarted))
-
-    def has_on_wire(self, delta: InputDelta) -> bool:
-        """Whether the wire had this piece: decoders also emit `{}` for an input that the protocol closed empty.
-
-        The first piece of a call may have come in an earlier frame than the frame that started the call.
-        """
-        if delta.text != "{}" or self.has_empty_object:
-            return True
-        return self._had_empty_object and delta.part in self._started
-
-
 class _ReportBuilder:
     """Reads every step before the fold does, and keeps what the fold drops: frames, counts, problems."""
 
@@ -243,21 +212,29 @@ class _ReportBuilder:
         self._late: list[int] = []
         self._is_over = False
         self._is_unread = False  # the answer ended at an unreadable frame, so frames after it are no further problem
-        self._had_empty_object = False
+        # Of the step that is read: the kinds of its problems; whether the wire has an empty input; the parts that began in it, if
+        # an earlier frame had one.
+        self._kinds: set[str] = set()
+        self._has_empty = False
+        self._begun: set[int] = set()
 
     def events(self, steps: Iterable[Step]) -> Iterator[Event]:
+        had_empty = False
         for step in steps:
             if step.raw:
                 self.frame += 1
                 self._last = step.raw
-            if step.problems:
-                self.problems.extend(step.problems)
+            self.problems.extend(step.problems)
+            self._kinds = {problem.kind for problem in step.problems}
             if self._is_over and not self._is_unread and _has_payload(step.raw):
                 self._late.append(self.frame)
-            seen = _Seen(step, max(self.frame, 1), had_empty_object=self._had_empty_object)
-            self._had_empty_object = self._had_empty_object or seen.has_empty_object
+            self._has_empty = b'"{}"' in step.raw
+            if had_empty:
+                begun = (event for event in step.events if isinstance(event, PartStarted))
+                self._begun = {event.part for event in begun}
+            had_empty = had_empty or self._has_empty
             for event in step.events:
-                self._see(event, seen)
+                self._see(event)
                 yield event
 
     def calls(self, data: bytes) -> tuple[CallReport, ...]:
@@ -294,33 +271,44 @@ class _ReportBuilder:
             torn = ("malformed_frame", self.frame)
             self.problems = [found for found in self.problems if (found.kind, found.frame) != torn]
 
-    def _see(self, event: Event, seen: _Seen) -> None:
+    def _see(self, event: Event) -> None:
         match event:
             case InputDelta():
-                self._deltas[event.part] += seen.has_on_wire(event)
+                self._deltas[event.part] += self._is_on_wire(event)
             case PartStarted(header=Call()):
                 self._choices[event.part] = event.choice
             case PartEnded(value=Call() as call):
-                self._end_call(event.part, call, seen)
+                self._end_call(event.part, call)
             case Finished():
                 self.natives[event.choice] = event.native
             case Failed():
                 self._is_over = True
-                kinds = {problem.kind for problem in seen.step.problems}
-                self._is_unread = not kinds.isdisjoint(("malformed_frame", "invalid_utf8"))
-                if event.error.kind not in _OWN_FAILURES or not seen.step.problems:
+                self._is_unread = not self._kinds.isdisjoint(("malformed_frame", "invalid_utf8"))
+                if event.error.kind not in _OWN_FAILURES or not self._kinds:
                     kind = "cut_stream" if event.error.kind == "truncated" else "provider_error"
-                    self._report(seen.frame, kind, _describe_error(event.error))
+                    self._report(self._place, kind, _describe_error(event.error))
             case Completed():
                 self._is_over = True
             case _:
                 pass
 
-    def _end_call(self, part: int, call: Call, seen: _Seen) -> None:
+    @property
+    def _place(self) -> int:
+        """The frame of the step that is read."""
+        return max(self.frame, 1)
+
+    def _is_on_wire(self, delta: InputDelta) -> bool:
+        """Whether the wire had this piece: decoders also emit `{}` for an input that the protocol closed empty.
+
+        The first piece of a call may have come in an earlier frame than the frame that started the call.
+        """
+        return delta.text != "{}" or self._has_empty or delta.part in self._begun
+
+    def _end_call(self, part: int, call: Call) -> None:
         verdict = judge(call)
-        self._ended[part] = (call, verdict, seen.frame)
-        if verdict.reason == "invalid_json" and not seen.has_invalid_arguments:
-            self._report(seen.frame, "invalid_arguments", _describe_invalid(call))
+        self._ended[part] = (call, verdict, self._place)
+        if verdict.reason == "invalid_json" and "invalid_arguments" not in self._kinds:
+            self._report(self._place, "invalid_arguments", _describe_invalid(call))
 
     def _report(self, frame: int, kind: str, message: str) -> None:
         self.problems.append(Problem(frame, kind, message))
@@ -422,47 +410,36 @@ class Dumped(Struct, frozen=True):
     times: tuple[float, ...] = ()
 
 
-class _DumpedLines(Struct):
-    """An answer whose lines are being gathered."""
-
-    request_id: str
-    upstream: str
-    dialect: DialectName
-    lines: list[int] = field(default_factory=list[int])
-    events: list[bytes] = field(default_factory=list[bytes])
-    times: list[float] = field(default_factory=list[float])
-
-
 def open_dump(data: bytes) -> tuple[Dumped, ...] | None:
     """The answers in a dump, in the order in which they began. None if the data is not a dump."""
     if not _begins_as_dump(data):
         return None
-    answers: dict[tuple[str, int | None], _DumpedLines] = {}
+    # By request and number: upstream, dialect, and the line, the event and the time of each entry.
+    answers: dict[
+        tuple[str, int | None], tuple[str, DialectName, list[tuple[int, bytes, float | None]]]
+    ] = {}
     for line, fields in _entries(data):
         dialect = _DIALECTS.get(read_text(fields.get("dialect")) or "")
         if dialect is None or not _is_entry(fields):
             continue
-        request_id = read_text(fields.get("request_id")) or ""
-        key = (request_id, read_int(fields.get("answer")))
+        key = (read_text(fields.get("request_id")) or "", read_int(fields.get("answer")))
         if key not in answers:
-            answers[key] = _DumpedLines(
-                request_id, read_text(fields.get("upstream")) or "", dialect
+            answers[key] = (read_text(fields.get("upstream")) or "", dialect, [])
+        answers[key][2].append((line, bytes(fields["event"]), read_float(fields.get("at"))))
+    found: list[Dumped] = []
+    for (request_id, _), (upstream, dialect, entries) in answers.items():
+        recording = Recording(b"\n".join([event for _, event, _ in entries]), "lines")
+        times = tuple([at for _, _, at in entries if at is not None])
+        found.append(
+            Dumped(
+                request_id,
+                upstream,
+                Recognised(dialect, "stream", recording),
+                tuple([line for line, _, _ in entries]),
+                times if len(times) == len(entries) else (),
             )
-        answers[key].lines.append(line)
-        answers[key].events.append(bytes(fields["event"]))
-        at = read_float(fields.get("at"))
-        if at is not None:
-            answers[key].times.append(at)
-    return tuple(
-        Dumped(
-            one.request_id,
-            one.upstream,
-            Recognised(one.dialect, "stream", Recording(b"\n".join(one.events), "lines")),
-            tuple(one.lines),
-            tuple(one.times) if len(one.times) == len(one.lines) else (),
         )
-        for one in answers.values()
-    )
+    return tuple(found)
 
 
 def examine_dumped(dumped: Dumped) -> Report:

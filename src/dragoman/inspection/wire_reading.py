@@ -70,12 +70,11 @@ class PlacedEvent(Struct, frozen=True):
 
 
 class EndedCall(Struct, frozen=True):
-    """A call of the answer, with the frame that ended it."""
+    """A call of the answer, complete or cut."""
 
     part: int
     choice: int
     call: Call
-    frame: int | None
 
 
 class WireReading(Struct, frozen=True, kw_only=True):
@@ -141,18 +140,13 @@ def _timed_steps(answer: RecordedAnswer, dialect: Dialect) -> Iterator[tuple[flo
 
 def _place(events: tuple[Event, ...], frame: TimedFrame | None, at: float) -> Iterator[PlacedEvent]:
     number = None if frame is None else frame.number
-    texts = [event for event in events if isinstance(event, TextEvent) and event.text]
-    if frame is None or not texts:
-        for event in events:
-            yield PlacedEvent(event, number, at)
-        return
-    places = _Places(frame.text, is_single=len(texts) == 1)
+    count = sum(1 for event in events if isinstance(event, TextEvent) and event.text)
+    places = _Places(frame.text, is_single=count == 1) if frame is not None and count else None
     for event in events:
-        if isinstance(event, TextEvent) and event.text:
+        start = end = -1
+        if places is not None and isinstance(event, TextEvent) and event.text:
             start, end = places.find(event.text)
-            yield PlacedEvent(event, number, at, start, end)
-        else:
-            yield PlacedEvent(event, number, at)
+        yield PlacedEvent(event, number, at, start, end)
 
 
 class _Places:
@@ -208,4 +202,4 @@ def _calls(events: Iterable[PlacedEvent]) -> Iterator[EndedCall]:
             choices[event.part] = event.choice
         elif isinstance(event, PartEnded) and isinstance(event.value, Call):
             choice = choices.get(event.part, 0)
-            yield EndedCall(event.part, choice, event.value, placed.frame)
+            yield EndedCall(event.part, choice, event.value)

@@ -13,14 +13,13 @@ import asyncio
 from collections.abc import Callable
 
 from msgspec import Struct, structs
-from starlette.types import Message
 
 from dragoman.dialects.responses.request import without_background
 from dragoman.gateway.answer import Pending, settle
 from dragoman.model.outcome import ErrorInfo
 from dragoman.model.request import Request
 from dragoman.server.client import Client
-from dragoman.server.http.connection import Headers
+from dragoman.server.http.connection import Headers, WholeRequest
 from dragoman.state.endpoints import follow
 from dragoman.state.managed_store import ManagedStore
 from dragoman.store.contract import Key
@@ -41,42 +40,24 @@ class RefusedBackground(Struct, frozen=True):
     body: bytes
 
 
-class BackgroundConnection:
+class BackgroundConnection(WholeRequest):
     """The `ClientConnection` of an exchange without a client.
 
-    outcome: done when the response is stored, or the request refused. running: the task of the exchange.
+    outcome: done when the response is stored, or the request refused.
     """
 
-    __slots__ = ("_body", "_headers", "line_bytes", "outcome", "running")
+    __slots__ = ("outcome",)
 
     def __init__(self, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
-        self.line_bytes = 0  # the head has been checked
+        super().__init__(headers, body)
         self.outcome: asyncio.Future[Queued | RefusedBackground] = (
             asyncio.get_running_loop().create_future()
         )
-        self.running: asyncio.Task[None] | None = None
-        self._headers = headers
-        self._body = body
 
     def acknowledge(self, queued: Queued) -> None:
         """Report that the response is stored."""
         if not self.outcome.done():  # cancelled, if the client has left
             self.outcome.set_result(queued)
-
-    def task(self) -> asyncio.Task[None] | None:
-        return self.running
-
-    def take_headers(self) -> list[tuple[bytes, bytes]]:
-        headers, self._headers = self._headers, []
-        return headers
-
-    def take_body(self) -> bytes | None:
-        body, self._body = self._body, b""
-        return body
-
-    async def receive(self) -> Message:
-        """Never called: the body is there, and no client can leave."""
-        return {"type": "http.disconnect"}
 
     def on_leave(self, call: Callable[[], None] | None) -> bool:  # noqa: ARG002 - nobody leaves
         return True

@@ -25,7 +25,6 @@ from dragoman.dialects.translate import SerialEncoder, make_encoder
 from dragoman.engine.events import EngineEvent, RunEnded
 from dragoman.engine.run import Engine, Model
 from dragoman.engine.settings import EngineSettings
-from dragoman.engine.tools import Tool, ToolSource
 from dragoman.gateway.answer import AnswerReport, settle
 from dragoman.gateway.attempt import Prepare, Sender, UpstreamModel
 from dragoman.gateway.hosted.history import ITEM_PREFIX, has_hosted_calls, restore_calls
@@ -56,6 +55,7 @@ from dragoman.server.http.headers import LOSS_HEADER, loss_header
 from dragoman.server.observe.record import RequestRecord
 from dragoman.sse import encode_comment
 from dragoman.state.continuation import MINTED
+from dragoman.state.escrow import Escrow
 from dragoman.state.keeper import Keeper
 
 if TYPE_CHECKING:
@@ -104,8 +104,12 @@ class HostedAnswer:
         self._job = job
         self._wants_stream = job.request.stream is True
         job.recorder.on_sent = self._plan_for
+        search, settings = job.search, job.gateway.settings.hosted
+        self._asked = job.request if search is None else search.request
+        self._tools = HostedTools(self._asked.tools)
+        rules = _merge_rules(job.door, settings, self._tools, search)
+        self._merger = AnswerMerger(rules)
         self._engine: Engine | None = None
-        self._merger: AnswerMerger | None = None
         self._plan: AnswerPlan | None = None
         self._encoder: SerialEncoder | None = None
         self._events: list[Event] = []  # of an answer that is written as a body
@@ -117,10 +121,13 @@ class HostedAnswer:
         losses = self._losses if encoder is None else encoder.losses
         return (*losses, *(self.obsidian.losses if self.obsidian else ()))
 
+    @property
+    def _keeper(self) -> Keeper | Escrow | None:
+        return None if self._plan is None else self._plan.keeper
+
     def report(self) -> AnswerReport:
         """What the record needs besides the tally and the losses. The problems are those of all answers of upstreams."""
-        keeper = None if self._plan is None else self._plan.keeper
-        unstored = None if keeper is None else keeper.problem
+        unstored = None if self._keeper is None else self._keeper.problem
         return unstored, tuple(self._job.recorder.problems), self.obsidian
 
     async def serve(self) -> None:
@@ -129,14 +136,11 @@ class HostedAnswer:
         Raises:
             ReportedError: there is no answer, and nothing was written.
         """
-        job = self._job
-        settings = job.gateway.settings.hosted
+        job, asked, tools, merger = self._job, self._asked, self._tools, self._merger
         if self._wants_stream:
             job.client.keep_alive = self._keep_alive
-        search = job.search
-        asked = job.request if search is None else search.request
-        tools = HostedTools(await self._source(), asked.tools)
-        self._merger = merger = AnswerMerger(_merge_rules(job.door, settings, tools, search))
+        if job.hosted_servers is not None:
+            tools.source = await job.hosted_servers.source(job.servers)
         model = UpstreamModel(
             job.gateway.upstreams,
             client_dialect=job.door.dialect,
@@ -147,41 +151,36 @@ class HostedAnswer:
         )
         self._engine = Engine(
             _Choosing(model, tools),
-            (tools, *(() if search is None else search.tools)),
-            settings=engine_settings(settings),
-            observer=self._observe if job.record.trace is None else self._trace(tools),
+            (tools, *(() if job.search is None else job.search.tools)),
+            settings=engine_settings(job.gateway.settings.hosted),
+            observer=self._observe if job.record.trace is None else self._trace(),
         )
         # Providers refuse a request with both forms of tools, and hosted tools have the newer form.
         theirs = tuple(
             structs.replace(tool, extra=None) if is_legacy(tool) else tool for tool in asked.tools
         )
         request = structs.replace(asked, tools=theirs, stream=self._wants_stream)
-        request = self._recalled(request, tools)
+        request = self._recalled(request)
         try:
             run = await self._engine.run(request)
         finally:
             job.record.hosted = tuple(merger.calls)
-        self._remember(merger, run.turns[len(request.turns) :], tools)
-        await self._end(merger, run)
-
-    async def _source(self) -> ToolSource:
-        servers = self._job.hosted_servers
-        return _NO_SERVERS if servers is None else await servers.source(self._job.servers)
+        self._remember(run.turns[len(request.turns) :])
+        await self._end(run)
 
     async def fail(self, error: ErrorInfo) -> None:
         """Write a failure into an answer that has begun, after closing its open parts."""
-        merger = self._merger
-        if merger is None or self._job.client.finished:
-            return
-        await self._finish(self._changed(merger.fail(error)))
+        if not self._job.client.finished:
+            await self._finish(self._changed(self._merger.fail(error)))
 
     # --- calls of earlier requests ------------------------------------------------------------------------------------
 
-    def _recalled(self, request: Request, tools: HostedTools) -> Request:
+    def _recalled(self, request: Request) -> Request:
         """The request with the calls that the gateway ran earlier: those that the client sent back, or those from memory."""
         hosted_servers = self._job.hosted_servers
         if hosted_servers is None:
             return request
+        tools = self._tools
         tools.tools()  # which gives the tools their names
         if self._job.door.dialect != "responses":
             return hosted_servers.memory.restore(self._job.owner, request, tools.is_theirs)
@@ -189,18 +188,18 @@ class HostedAnswer:
             return restore_calls(request, hosted_servers.names, tools.name_of)
         return request
 
-    def _remember(self, merger: AnswerMerger, turns: Sequence[Turn], tools: HostedTools) -> None:
-        servers = self._job.hosted_servers
+    def _remember(self, turns: Sequence[Turn]) -> None:
+        servers, merger = self._job.hosted_servers, self._merger
         if servers is not None and self._job.door.dialect != "responses" and merger.calls:
             memory, asked = servers.memory, self._job.request.turns
-            memory.keep(self._job.owner, asked, turns, text=merger.text, is_own=tools.is_theirs)
+            is_own = self._tools.is_theirs
+            memory.keep(self._job.owner, asked, turns, text=merger.text, is_own=is_own)
 
     # --- plan ----------------------------------------------------------------------------------------------------------
 
     def _plan_for(self, target: AttemptTarget, planned: PlannedRequest) -> None:
         """Plan how the answer is encoded; the upstream of its first part decides."""
-        merger = self._merger
-        if merger is None or merger.has_started:
+        if self._merger.has_started:
             return
         job = self._job
         gateway = job.gateway
@@ -251,12 +250,12 @@ class HostedAnswer:
 
     # --- output -----------------------------------------------------------------------------------------------------
 
-    def _trace(self, tools: HostedTools) -> Callable[[EngineEvent], Awaitable[None]]:
+    def _trace(self) -> Callable[[EngineEvent], Awaitable[None]]:
         """The observer of an answer that is traced."""
         trace = self._job.record.trace
 
         def server(call: Call) -> str:
-            tool = tools.whose(call)
+            tool = self._tools.whose(call)
             return "" if tool is None else tool.server
 
         async def observe(event: EngineEvent) -> None:
@@ -267,10 +266,7 @@ class HostedAnswer:
         return observe
 
     async def _observe(self, event: EngineEvent) -> None:
-        merger = self._merger
-        if merger is None:
-            return
-        events = self._changed(merger.feed(event))
+        events = self._changed(self._merger.feed(event))
         if not events:
             return
         if not self._wants_stream:
@@ -278,9 +274,8 @@ class HostedAnswer:
             return
         output = self._encode(events)
         if output:
-            keeper = None if self._plan is None else self._plan.keeper
-            if keeper is not None:
-                keeper.take(output)
+            if self._keeper is not None:
+                self._keeper.take(output)
             await settle(self._job.client.write(output))
         if self.obsidian is not None and self.obsidian.is_over and self._engine is not None:
             self._engine.interrupt()
@@ -298,11 +293,11 @@ class HostedAnswer:
         return events
 
     def _encode(self, events: Sequence[Event]) -> bytes:
+        door = self._job.door.dialect
         encoder = self._encoder
         if encoder is None:
-            door = self._job.door.dialect
             self._encoder = encoder = make_encoder(door, self._context())
-        if self._job.door.dialect == "responses":
+        if door == "responses":
             # The parts of each answer already come one after the other; hosted calls may overlap with them.
             return b"".join(map(encoder.dialect.encode, events))
         return encoder.encode_all(events)
@@ -318,10 +313,10 @@ class HostedAnswer:
         """A keep-alive: the stream may be silent for long while tools run."""
         if self._encoder is None:
             return encode_comment("keep-alive")
-        is_over = self._merger is None or self._merger.is_over
-        return b"" if is_over else self._encoder.dialect.encode(_PING)
+        return b"" if self._merger.is_over else self._encoder.dialect.encode(_PING)
 
-    async def _end(self, merger: AnswerMerger, run: RunEnded) -> None:
+    async def _end(self, run: RunEnded) -> None:
+        merger = self._merger
         run = self._explained(run)
         if self.obsidian is not None and self.obsidian.is_over:
             events: list[Event] = []
@@ -356,9 +351,8 @@ class HostedAnswer:
         last = self._encode(events)
         if self._encoder is not None:
             last += self._encoder.close()
-        keeper = None if self._plan is None else self._plan.keeper
-        if keeper is not None:
-            last = await keeper.end_stream(last)
+        if self._keeper is not None:
+            last = await self._keeper.end_stream(last)
         await settle(self._job.client.finish(last))
 
     async def _respond(self, events: Sequence[Event]) -> None:
@@ -369,9 +363,8 @@ class HostedAnswer:
             len(events) * _EVENT_BYTES, job.door.codec.encode_body, events, context, book
         )
         self._losses = book.losses
-        keeper = None if self._plan is None else self._plan.keeper
-        if keeper is not None:
-            body = await keeper.end_body(body)
+        if self._keeper is not None:
+            body = await self._keeper.end_body(body)
         headers = [pair for pair in job.client.reply_headers if pair[0] != LOSS_HEADER]
         losses = (*job.recorder.losses, *self.losses)
         if losses:
@@ -380,16 +373,6 @@ class HostedAnswer:
             headers += self.obsidian.report().headers
         job.client.reply_headers = headers
         await settle(job.client.respond(200, body))
-
-
-class _NoServers:
-    """No MCP server."""
-
-    def tools(self) -> Sequence[Tool]:
-        return ()
-
-
-_NO_SERVERS = _NoServers()
 
 
 class _Choosing:

@@ -10,6 +10,7 @@ import asyncio
 import re
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from functools import partial
 from importlib.metadata import version
 from io import BytesIO
 from random import getrandbits
@@ -26,6 +27,8 @@ from dragoman.core.secrets import Secrets, clean, redact
 from dragoman.errors import GatewayError, MalformedJson, RequestRefused
 from dragoman.inspection.exchange import RecordedExchange
 from dragoman.inspection.exchange_files import to_files
+from dragoman.inspection.exchange_form import ExchangeReport
+from dragoman.inspection.exchange_report import to_json
 from dragoman.inspection.receipt import receipt_of
 from dragoman.inspection.redaction import redact_exchange
 from dragoman.inspection.replay import request_again
@@ -37,6 +40,7 @@ from dragoman.server.gateway import Gateway
 from dragoman.server.http.bodies import read_body
 from dragoman.server.http.connection import line_bytes
 from dragoman.server.inspector import Follower
+from dragoman.server.inspector_page import export_page, without_contents
 from dragoman.server.limits import Forbidden, check_head
 from dragoman.server.observe.capture import ExchangeCapture
 from dragoman.sse import encode_frame
@@ -226,13 +230,14 @@ class InspectPages:
         return _json({"data": rows, "has_more": has_more})
 
     async def _read(self, request: HttpRequest) -> Response:
-        data = await self._inspector.report(self._find(request))
+        data = await self._inspector.describe(self._find(request), to_json)
         return Response(data, media_type="application/json")
 
     async def _export(self, request: HttpRequest) -> Response:
         """The exchange as one HTML file; with `contents=false`, without what people, models and tools wrote."""
         has_contents = request.query_params.get("contents") != "false"
-        exported = await self._inspector.export(self._find(request), has_contents=has_contents)
+        write = partial(_export, has_contents=has_contents)
+        exported = await self._inspector.describe(self._find(request), write)
         return Response(
             exported,
             headers={
@@ -358,6 +363,11 @@ def _text(fields: dict[str, object], name: str) -> str | None:
     if value is not None and not isinstance(value, str):
         raise RequestRefused(f"{name}: expected a string", param=name)
     return value
+
+
+def _export(report: ExchangeReport, *, has_contents: bool) -> bytes:
+    shown = report if has_contents else without_contents(report)
+    return export_page(f"{shown.summary.model} {shown.summary.id}", (shown,))
 
 
 def _zipped(exchange: RecordedExchange, secrets: Secrets) -> bytes:

@@ -24,14 +24,13 @@ from dragoman.inspection.conversations import ConversationMarks, marks_of
 from dragoman.inspection.exchange import RecordedExchange
 from dragoman.inspection.exchange_files import to_files
 from dragoman.inspection.exchange_form import ExchangeReport, RequestSummary
-from dragoman.inspection.exchange_report import report_exchange, summarize, to_json
+from dragoman.inspection.exchange_report import report_exchange, summarize
 from dragoman.inspection.receipt import Receipt, receipt_of
 from dragoman.inspection.redaction import redact_exchange, redact_facts
 from dragoman.offload import LARGE, offload
 from dragoman.recordings import recording_name, used_bytes, write_recording
 from dragoman.server.doors import Door
 from dragoman.server.http.connection import ClientConnection, Headers
-from dragoman.server.inspector_page import ExportedPage, export_page, without_contents
 from dragoman.server.observe.capture import (
     RECEIPT_HEADER,
     CapturedConnection,
@@ -161,14 +160,13 @@ class Inspector:
     def admit(self, capture: ExchangeCapture, request_id: str, owner: str) -> None:
         """Put an exchange into the ring, once its caller is known. Clients may repeat ids; ids in the ring are unique."""
         number = 1
-        capture.id = request_id
-        while capture.id in self._ring:
+        own = request_id
+        while own in self._ring:
             number += 1
-            capture.id = f"{request_id}.{number}"
-        capture.owner = owner
-        self._ring[capture.id] = capture
+            own = f"{request_id}.{number}"
+        self._ring[own] = capture
         self.size += capture.size
-        capture.watch_growth(self._grow)
+        capture.admit(own, owner, self._grow)
         self._make_room()
         self._publish_request(capture)
 
@@ -191,7 +189,6 @@ class Inspector:
             write(record)
             return
         capture.end(record)
-        capture.watch_growth(None)
         is_admitted = bool(capture.id)
         waits = is_admitted and capture.wants_receipt
         if not waits:
@@ -278,8 +275,7 @@ class Inspector:
         text = dumps(receipt).decode("utf-8")
         return "".join(letter if letter < "\x7f" else _escape(letter) for letter in text).encode()
 
-    def _grow(self, capture: ExchangeCapture, size: int) -> None:
-        del capture
+    def _grow(self, size: int) -> None:
         self.size += size
         if self.size > self.settings.max_bytes:
             self._make_room()
@@ -315,19 +311,15 @@ class Inspector:
         return capture.receipt, capture.owner
 
     def summary(self, capture: ExchangeCapture) -> RequestSummary:
-        facts = redact_facts(capture.facts, self.secrets)
-        shown = RecordedExchange(
-            id=capture.id,
-            at=capture.at,
-            dialect=capture.dialect,
-            facts=facts,
-            is_live=not capture.is_settled,
-        )
+        facts = redact_facts(capture.exchange.facts, self.secrets)
+        shown = structs.replace(capture.exchange, facts=facts, is_live=not capture.is_settled)
         return structs.replace(summarize(shown, capture.previous), captured=capture.is_shown)
 
     def summaries(self, limit: int, before: str | None) -> tuple[list[RequestSummary], bool]:
         """The newest rows, or those before a row; and whether there are more."""
-        rows = [(each.at, each.id, partial(self.summary, each)) for each in self._ring.values()]
+        rows = [
+            (each.exchange.at, each.id, partial(self.summary, each)) for each in self._ring.values()
+        ]
         rows += [
             (
                 at - record.duration_s,
@@ -342,17 +334,10 @@ class Inspector:
             rows = rows[places[0] + 1 :] if places else []
         return [make() for _, _, make in rows[:limit]], len(rows) > limit
 
-    async def report(self, capture: ExchangeCapture) -> bytes:
-        """The description of an exchange as JSON, without secrets."""
-        return await self._described(capture, to_json)
-
-    async def export(self, capture: ExchangeCapture, *, has_contents: bool) -> bytes:
-        """The page of an exchange as one file, without secrets."""
-        return await self._described(capture, partial(_export, has_contents=has_contents))
-
-    async def _described(
+    async def describe(
         self, capture: ExchangeCapture, write: Callable[[ExchangeReport], bytes]
     ) -> bytes:
+        """What `write` makes of the description of an exchange, without secrets."""
         exchange = capture.recorded()
         previous = None if capture.previous is None else self.find(capture.previous)
         before = None if previous is None else previous.recorded()
@@ -436,11 +421,6 @@ def _report(
     shown = redact_exchange(exchange, secrets)
     before = None if previous is None else redact_exchange(previous, secrets)
     return report_exchange(shown, previous=before, following=following, calls=rows)
-
-
-def _export(report: ExchangeReport, *, has_contents: bool) -> bytes:
-    shown = report if has_contents else without_contents(report)
-    return export_page(ExportedPage(f"{shown.summary.model} {shown.summary.id}", (shown,)))
 
 
 # --- recordings ------------------------------------------------------------------------------------------------------

@@ -78,19 +78,6 @@ class KeyUse(Struct, frozen=True, eq=False):
 class NamedKey:
     """One named key: its rights, and what its requests used and the store does not have yet."""
 
-    __slots__ = (
-        "_allows",
-        "_ended",
-        "_unstored",
-        "depends_on_model",
-        "has_limits",
-        "is_storing",
-        "limits",
-        "name",
-        "running",
-        "settings",
-    )
-
     def __init__(self, name: str, settings: KeySettings) -> None:
         self.name = name
         self.settings = settings

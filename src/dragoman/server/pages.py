@@ -5,8 +5,9 @@ Errors are written in the dialect that the path or the caller's headers indicate
 
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import Concatenate, Literal
 
 from msgspec import structs
 from starlette.requests import Request as HttpRequest
@@ -63,10 +64,8 @@ _ANY_METHOD = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _MAX_PROBLEM = 400
 
 _Page = Callable[[HttpRequest], Awaitable[Response]]
-_Read = Callable[[ManagedStore, str, str, Mapping[str, str]], Awaitable[Response]]
-_Change = Callable[[ManagedStore, str, str], Awaitable[Response]]
-_Write = Callable[[ManagedStore, str, str, bytes], Awaitable[Response]]
-_ItemChange = Callable[[ManagedStore, str, str, str], Awaitable[Response]]
+_Stored = Callable[Concatenate[ManagedStore, str, ...], Awaitable[Response]]
+"""Answers for the store and the owner of what is stored. Then come the ids of the path, and the query or the body."""
 
 
 class Pages:
@@ -94,10 +93,10 @@ class Pages:
             routes += [
                 self._route(f"{prefix}/limits", self._limits),
                 self._route(f"{prefix}/usage", self._usage),
-                self._route(prefix + stored, self._reads(read_response)),
-                self._route(prefix + stored, self._changes(delete_response), "DELETE"),
-                self._route(f"{prefix}{stored}/input_items", self._reads(list_input)),
-                self._route(f"{prefix}{stored}/cancel", self._changes(cancel_response), "POST"),
+                self._route(prefix + stored, self._stored(read_response, "query")),
+                self._route(prefix + stored, self._stored(delete_response), "DELETE"),
+                self._route(f"{prefix}{stored}/input_items", self._stored(list_input, "query")),
+                self._route(f"{prefix}{stored}/cancel", self._stored(cancel_response), "POST"),
                 self._route(f"{prefix}/models", self._models),
                 self._route(f"{prefix}/models/{{model:path}}", self._model),
             ]
@@ -106,17 +105,18 @@ class Pages:
         return routes
 
     def _conversation_routes(self, path: str) -> list[Route]:
-        one = path + "/{response_id}"
+        one = path + "/{conversation_id}"
         items, item = f"{one}/items", f"{one}/items/{{item_id}}"
+        stored = self._stored
         return [
-            self._route(path, self._create_conversation, "POST"),
-            self._route(one, self._changes(conversations.read_conversation)),
-            self._route(one, self._writes(conversations.update_conversation), "POST"),
-            self._route(one, self._changes(conversations.delete_conversation), "DELETE"),
-            self._route(items, self._writes(conversations.add_items), "POST"),
-            self._route(items, self._reads(conversations.list_conversation)),
-            self._route(item, self._changes_item(conversations.read_item)),
-            self._route(item, self._changes_item(conversations.delete_item), "DELETE"),
+            self._route(path, stored(conversations.create_conversation, "body"), "POST"),
+            self._route(one, stored(conversations.read_conversation)),
+            self._route(one, stored(conversations.update_conversation, "body"), "POST"),
+            self._route(one, stored(conversations.delete_conversation), "DELETE"),
+            self._route(items, stored(conversations.add_items, "body"), "POST"),
+            self._route(items, stored(conversations.list_conversation, "query")),
+            self._route(item, stored(conversations.read_item)),
+            self._route(item, stored(conversations.delete_item), "DELETE"),
         ]
 
     def _route(self, path: str, page: _Page, *methods: str, is_public: bool = False) -> Route:
@@ -141,42 +141,15 @@ class Pages:
         self._add_headers(request, response)
         return response
 
-    def _reads(self, read: _Read) -> _Page:
+    def _stored(self, answer: _Stored, wants: Literal["", "query", "body"] = "") -> _Page:
         async def page(request: HttpRequest) -> Response:
-            response_id: str = request.path_params["response_id"]
             owner = self._owner(request)
-            return await read(self._gateway.store, owner, response_id, request.query_params)
+            more: list[object] = list(request.path_params.values())
+            if wants:
+                more.append(request.query_params if wants == "query" else await self._body(request))
+            return await answer(self._gateway.store, owner, *more)
 
         return page
-
-    def _changes(self, change: _Change) -> _Page:
-        async def page(request: HttpRequest) -> Response:
-            response_id: str = request.path_params["response_id"]
-            return await change(self._gateway.store, self._owner(request), response_id)
-
-        return page
-
-    def _writes(self, write: _Write) -> _Page:
-        async def page(request: HttpRequest) -> Response:
-            name: str = request.path_params["response_id"]
-            owner = self._owner(request)
-            body = await self._body(request)
-            return await write(self._gateway.store, owner, name, body)
-
-        return page
-
-    def _changes_item(self, change: _ItemChange) -> _Page:
-        async def page(request: HttpRequest) -> Response:
-            name: str = request.path_params["response_id"]
-            item_id: str = request.path_params["item_id"]
-            return await change(self._gateway.store, self._owner(request), name, item_id)
-
-        return page
-
-    async def _create_conversation(self, request: HttpRequest) -> Response:
-        owner = self._owner(request)
-        body = await self._body(request)
-        return await conversations.create_conversation(self._gateway.store, owner, body)
 
     async def _body(self, request: HttpRequest) -> bytes:
         """The body of a request, within the limits.

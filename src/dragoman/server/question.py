@@ -31,6 +31,7 @@ from dragoman.model.outcome import ErrorInfo
 from dragoman.model.parts import Dialect, Text
 from dragoman.model.request import Request, Turn
 from dragoman.upstream.errors import ADDRESS_HINT, NOT_FOLLOWED
+from dragoman.upstream.http.model_list import OfferedModel
 from dragoman.upstream.http.upstream import DIALECTS, HttpUpstream, url_for
 
 MAX_TOKENS = 16
@@ -351,14 +352,21 @@ async def _listed(
 ) -> tuple[str, ...]:
     """The names of the upstream's models; none if it does not list them."""
     try:
-        upstream = make_upstream(name, settings, environ)
+        return tuple([model.name for model in await ask_models(name, settings, environ)])
     except GatewayError:
         return ()
+
+
+async def ask_models(
+    name: str, settings: UpstreamSettings, environ: Mapping[str, str]
+) -> tuple[OfferedModel, ...]:
+    """The models that an upstream lists; none if it has no list.
+
+    Raises:
+        ConfigError: it has no key. UpstreamError: it cannot be reached, or refuses the request.
+    """
+    upstream = make_upstream(name, settings, environ)
     try:
-        if not isinstance(upstream, HttpUpstream):
-            return ()
-        return tuple([model.name for model in await upstream.models()])
-    except GatewayError:
-        return ()
+        return await upstream.models() if isinstance(upstream, HttpUpstream) else ()
     finally:
         await upstream.close()

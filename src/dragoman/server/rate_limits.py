@@ -217,10 +217,6 @@ class LatestLimits:
                 if limits is not None:
                     self._merge(upstream, limits, at)
 
-    def newest(self, upstream: str) -> Snapshot | None:
-        self.settle()
-        return self._snapshots.get(upstream)
-
     def keep(self, upstreams: Collection[str]) -> None:
         """Forget what other upstreams than these have reported."""
         self.settle()

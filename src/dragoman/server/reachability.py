@@ -22,10 +22,9 @@ from dragoman.engine.mcp.servers import McpServers
 from dragoman.errors import ConfigError, StoreError, UpstreamError
 from dragoman.gateway.hosted.servers import tokens_folder
 from dragoman.gateway.route import make_upstream
-from dragoman.server.question import QuestionResult, ask_upstream, can_be_asked
+from dragoman.server.question import QuestionResult, ask_models, ask_upstream, can_be_asked
 from dragoman.store.engine_store import open_store
 from dragoman.upstream.http.model_list import OfferedModel
-from dragoman.upstream.http.upstream import HttpUpstream
 
 # A person waits for the result; servers that wake up for a list of models take a few seconds.
 PATIENCE = 15.0
@@ -45,19 +44,12 @@ class CheckFinding(Struct, frozen=True):
 
 
 async def check_upstreams(
-    settings: Settings,
-    environ: Mapping[str, str],
-    patience: float = PATIENCE,
-    *,
-    ask: bool = True,
-    ask_patience: float = ASK_PATIENCE,
+    settings: Settings, environ: Mapping[str, str], *, ask: bool = True
 ) -> list[CheckFinding]:
     """Check all upstreams and peers concurrently; one finding each, in their order. `ask`: also ask each for a few tokens."""
     async with asyncio.TaskGroup() as group:
         tasks = [
-            group.create_task(
-                _check_upstream(peer, whole, environ, patience, ask_patience if ask else None)
-            )
+            group.create_task(_check_upstream(peer, whole, environ, ask=ask))
             for name in settings.upstreams
             for peer, whole in _peers_alone(settings, name)
         ]
@@ -86,9 +78,7 @@ def _peers_alone(settings: Settings, name: str) -> Iterator[tuple[str, Settings]
 
 
 async def offered_models(
-    upstreams: Mapping[str, UpstreamSettings],
-    environ: Mapping[str, str],
-    patience: float = PATIENCE,
+    upstreams: Mapping[str, UpstreamSettings], environ: Mapping[str, str], patience: float
 ) -> dict[str, tuple[OfferedModel, ...] | str]:
     """Ask all upstreams for their models, concurrently. A text in place of the models says why there are none."""
     async with asyncio.TaskGroup() as group:
@@ -100,7 +90,7 @@ async def offered_models(
 
 
 async def check_store(
-    settings: StoreSettings | None, environ: Mapping[str, str], patience: float = PATIENCE
+    settings: StoreSettings | None, environ: Mapping[str, str]
 ) -> CheckFinding | None:
     """Open the store and close it again; None if nothing is stored. The default file is not created for the check."""
     if settings is None or settings.policy == "off":
@@ -114,12 +104,12 @@ async def check_store(
         where = f"sqlite, in {file}, created when it is first needed"
         return CheckFinding("store", is_ok=True, detail=where)
     try:
-        async with asyncio.timeout(patience):
+        async with asyncio.timeout(PATIENCE):
             store = await open_store(settings)
             engine = store.engine
             await store.close()
     except TimeoutError:
-        return CheckFinding("store", is_ok=False, detail=f"no answer within {patience:g} s")
+        return CheckFinding("store", is_ok=False, detail=f"no answer within {PATIENCE:g} s")
     except (ConfigError, StoreError) as error:
         # The database's message names the user that it refuses.
         parts = urlsplit(settings.url)
@@ -128,22 +118,20 @@ async def check_store(
     return CheckFinding("store", is_ok=True, detail=engine)
 
 
-async def check_mcp(
-    settings: Sequence[McpServerSettings], patience: float = MCP_PATIENCE
-) -> list[CheckFinding]:
+async def check_mcp(settings: Sequence[McpServerSettings]) -> list[CheckFinding]:
     """Start all MCP servers, list their tools, and end the servers; one finding each, in their order."""
     if not settings:
         return []
     found: list[CheckFinding] = []
     try:
         tokens = tokens_folder(os.environ)
-        async with McpServers(settings, patience=patience, tokens=tokens) as servers:
+        async with McpServers(settings, patience=MCP_PATIENCE, tokens=tokens) as servers:
             for server in settings:
                 names = [
                     tool.offer.declaration.name for tool in servers.selected((server.name,)).tools()
                 ]
                 problem = servers.problems.get(server.name)
-                found.append(_mcp_finding(server.name, names, problem, patience))
+                found.append(_mcp_finding(server.name, names, problem))
     except ConfigError as error:
         return [
             CheckFinding(f"mcp {server.name}", is_ok=False, detail=error.message)
@@ -152,14 +140,12 @@ async def check_mcp(
     return found
 
 
-def _mcp_finding(
-    server: str, names: list[str], problem: str | None, patience: float
-) -> CheckFinding:
+def _mcp_finding(server: str, names: list[str], problem: str | None) -> CheckFinding:
     name = f"mcp {server}"
     if problem is not None:
         return CheckFinding(name, is_ok=False, detail=problem)
     if not names:
-        return CheckFinding(name, is_ok=False, detail=f"no tools within {patience:g} s")
+        return CheckFinding(name, is_ok=False, detail=f"no tools within {MCP_PATIENCE:g} s")
     shown = ", ".join(names[:_TOOLS_SHOWN])
     more = f" and {len(names) - _TOOLS_SHOWN} more" if len(names) > _TOOLS_SHOWN else ""
     return CheckFinding(
@@ -168,11 +154,7 @@ def _mcp_finding(
 
 
 async def _check_upstream(
-    name: str,
-    whole: Settings,
-    environ: Mapping[str, str],
-    patience: float,
-    ask_patience: float | None,
+    name: str, whole: Settings, environ: Mapping[str, str], *, ask: bool
 ) -> CheckFinding:
     settings = whole.upstreams[name]
     try:
@@ -180,17 +162,17 @@ async def _check_upstream(
     except ConfigError as error:
         return CheckFinding(name, is_ok=False, detail=error.message)
     try:
-        async with asyncio.timeout(patience):
+        async with asyncio.timeout(PATIENCE):
             found = await upstream.check()
     except TimeoutError:
-        return CheckFinding(name, is_ok=False, detail=f"no answer within {patience:g} s")
+        return CheckFinding(name, is_ok=False, detail=f"no answer within {PATIENCE:g} s")
     finally:
         await upstream.close()
     is_ok, detail = found.ok, found.detail
     # A refused key may be one in the wrong header, which the question shows.
     may_ask = found.ok or found.status in (401, 403)
-    if ask_patience is not None and may_ask and can_be_asked(settings):
-        verdict = await _ask(name, whole, environ, ask_patience)
+    if ask and may_ask and can_be_asked(settings):
+        verdict = await _ask(name, whole, environ)
         if found.ok:
             is_ok = verdict.is_ok
             seen = "" if found.detail == "reached" else f"{found.detail}; "
@@ -202,14 +184,12 @@ async def _check_upstream(
     return CheckFinding(name, is_ok, secrets.hide(detail))
 
 
-async def _ask(
-    name: str, settings: Settings, environ: Mapping[str, str], patience: float
-) -> QuestionResult:
+async def _ask(name: str, settings: Settings, environ: Mapping[str, str]) -> QuestionResult:
     try:
-        async with asyncio.timeout(patience):
+        async with asyncio.timeout(ASK_PATIENCE):
             return await ask_upstream(name, settings, environ)
     except TimeoutError:
-        detail = f"reached, but no answer to a question within {patience:g} s"
+        detail = f"reached, but no answer to a question within {ASK_PATIENCE:g} s"
         return QuestionResult(is_ok=False, detail=detail)
 
 
@@ -218,18 +198,12 @@ async def _offered(
 ) -> tuple[OfferedModel, ...] | str:
     name, settings = next(iter(peers_of(name, settings).items()))
     try:
-        upstream = make_upstream(name, settings, environ)
+        async with asyncio.timeout(patience):
+            return await ask_models(name, settings, environ)
     except ConfigError as error:
         return error.message
-    try:
-        if not isinstance(upstream, HttpUpstream):
-            return ()
-        async with asyncio.timeout(patience):
-            return await upstream.models()
     except TimeoutError:
         return f"no answer within {patience:g} s"
     except UpstreamError as error:
         secrets = upstream_secrets(settings, environ.get(settings.api_key_env or ""))
         return secrets.hide(error.whole)
-    finally:
-        await upstream.close()

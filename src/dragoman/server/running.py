@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import cast
 from urllib.parse import quote, urlsplit
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
-from dragoman._json import dumps_document, loads
+from dragoman._json import FAST_FAILURES, dumps_document, loads, typed_decoder
 from dragoman.config.environment import state_folder, write_private
 from dragoman.errors import MalformedJson
 from dragoman.upstream.http.model_list import OfferedModel, read_model_list
@@ -132,6 +132,9 @@ class LastOutcome(Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
+_read_outcome = typed_decoder(LastOutcome)
+
+
 class RecordedGateway(Struct, frozen=True):
     """A gateway of this user that runs. is_reloadable: it takes the signals that ask for a change."""
 
@@ -147,20 +150,9 @@ class RecordedGateway(Struct, frozen=True):
     def last_outcome(self) -> LastOutcome:
         try:
             with self.file.with_suffix(_OUTCOME).open("rb") as stream:
-                fields = _fields(stream.read(_MAX_OUTCOME))
-        except OSError:
+                return _read_outcome(stream.read(_MAX_OUTCOME))
+        except (OSError, *FAST_FAILURES):
             return LastOutcome()
-        count = fields.get("count")
-        return LastOutcome(
-            count if isinstance(count, int) else 0,
-            _texts(fields.get("problems")),
-            _texts(fields.get("notes")),
-        )
-
-
-def _texts(value: object) -> tuple[str, ...]:
-    items = cast("list[object]", value) if isinstance(value, list) else ()
-    return tuple(each for each in items if isinstance(each, str))
 
 
 class GatewayRecord:
@@ -176,9 +168,7 @@ class GatewayRecord:
         if self._file is not None:
             outcome = LastOutcome(self._count, tuple(problems), tuple(notes))
             with suppress(OSError):
-                write_private(
-                    self._file.with_suffix(_OUTCOME), dumps_document(structs.asdict(outcome))
-                )
+                write_private(self._file.with_suffix(_OUTCOME), dumps_document(outcome))
 
 
 @contextmanager

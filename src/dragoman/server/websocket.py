@@ -12,14 +12,13 @@ knows the messages.
 """
 
 import asyncio
-import logging
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import structs
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from dragoman._json import dumps
 from dragoman.core.failures import error_info, status_of
@@ -38,7 +37,7 @@ from dragoman.model.outcome import ErrorInfo
 from dragoman.offload import offload
 from dragoman.server.doors import Door, stopping_error
 from dragoman.server.exchange import Exchange
-from dragoman.server.http.connection import Headers
+from dragoman.server.http.connection import Headers, WholeRequest
 from dragoman.server.http.headers import error_headers
 from dragoman.server.http.websocket import TEXTS
 from dragoman.server.lanes import Lanes
@@ -48,8 +47,6 @@ from dragoman.store.records import Link
 
 if TYPE_CHECKING:
     from dragoman.server.gateway import Gateway
-
-logger = logging.getLogger(__name__)
 
 # Headers of the handshake that say nothing about a request. An id of the client would be the same for all responses.
 _OF_HANDSHAKE = frozenset(
@@ -66,48 +63,20 @@ SendTexts = Callable[[list[bytes]], Pending]
 """Sends text frames, as `ClientConnection.write` sends bytes."""
 
 
-class SocketConnection:
+class SocketConnection(WholeRequest):
     """The `ClientConnection` of one exchange: its stream goes to the client as text frames."""
 
-    __slots__ = (
-        "_beginning",
-        "_body",
-        "_has_left",
-        "_headers",
-        "_on_leave",
-        "_parser",
-        "_send_texts",
-        "line_bytes",
-        "running",
-    )
+    __slots__ = ("_beginning", "_has_left", "_on_leave", "_parser", "_send_texts")
 
     def __init__(
         self, create: Create, headers: list[tuple[bytes, bytes]], send_texts: SendTexts
     ) -> None:
-        self.line_bytes = 0  # the handshake's head has been checked
-        self.running: asyncio.Task[None] | None = None
-        self._body: bytes = create.body
-        self._headers = headers
+        super().__init__(headers, create.body)
         self._send_texts = send_texts
         self._parser: FrameParser | None = None  # for frames of unusual form
         self._on_leave: Callable[[], None] | None = None
         self._has_left = False
         self._beginning = lane_member(create.lane)
-
-    def task(self) -> asyncio.Task[None] | None:
-        return self.running
-
-    def take_headers(self) -> list[tuple[bytes, bytes]]:
-        headers, self._headers = self._headers, []
-        return headers
-
-    def take_body(self) -> bytes | None:
-        body, self._body = self._body, b""
-        return body
-
-    async def receive(self) -> Message:
-        """Never called: the body is there, and `leave` reports that the client has left."""
-        return {"type": "http.disconnect"}
 
     def on_leave(self, call: Callable[[], None] | None) -> bool:
         self._on_leave = call

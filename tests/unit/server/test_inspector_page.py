@@ -21,7 +21,6 @@ from dragoman.inspection.exchange import (
 from dragoman.inspection.exchange_form import ExchangeReport
 from dragoman.inspection.recorded_answer import report_recorded
 from dragoman.server.inspector_page import (
-    ExportedPage,
     docs_files,
     export_page,
     page_files,
@@ -88,7 +87,7 @@ def test_no_module_parses_markup_or_asks_another_host() -> None:
 
 
 def test_an_exported_page_is_one_file_whose_policy_names_its_own_script_and_style() -> None:
-    page = export_page(ExportedPage("title", (exchange(),))).decode()
+    page = export_page("title", (exchange(),)).decode()
     assert re.search(r'(?:src|href)="', page) is None
     for tag in ("style", 'script type="module"'):
         found = re.search(f"<{tag}>(.*?)</{tag.split()[0]}>", page, re.DOTALL)
@@ -105,7 +104,7 @@ def test_an_exported_page_is_one_file_whose_policy_names_its_own_script_and_styl
 )
 def test_a_hostile_text_stays_in_the_data(text: str) -> None:
     report = exchange(text)
-    page = export_page(ExportedPage(f"<b>{text}", (report,)))
+    page = export_page(f"<b>{text}", (report,))
     assert page.count(b"</script>") == 2
     assert b"<!--" not in page
     [exported] = island(page)["exchanges"]
@@ -115,7 +114,7 @@ def test_a_hostile_text_stays_in_the_data(text: str) -> None:
 def test_without_contents_only_sizes_times_names_and_hashes_stay() -> None:
     report = exchange()
     emptied = without_contents(report)
-    page = export_page(ExportedPage("title", (emptied,)))
+    page = export_page("title", (emptied,))
     assert SECRET_TEXT.encode() not in page
     assert [event.type for event in emptied.events] == [event.type for event in report.events]
     sizes = [frame.bytes for frame in report.client.answer.frames]

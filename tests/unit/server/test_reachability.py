@@ -3,13 +3,18 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from codex_logins import chatgpt_login, make_token
 from dragoman.config.settings import Settings, UpstreamSettings
+from dragoman.server import reachability
 from dragoman.server.reachability import CheckFinding, check_upstreams
 from dragoman.testing import ReceivedRequest, ScriptedReply, ScriptedUpstream, Wait, json_reply
 
 
-def test_an_upstream_that_never_answers_is_given_up() -> None:
+def test_an_upstream_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reachability, "PATIENCE", 0.2)
+
     async def run() -> list[CheckFinding]:
         async def keep_silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await reader.read()
@@ -18,14 +23,16 @@ def test_an_upstream_that_never_answers_is_given_up() -> None:
         async with await asyncio.start_server(keep_silent, "127.0.0.1", 0) as server:
             port: int = server.sockets[0].getsockname()[1]
             silent = UpstreamSettings(kind="chat", base_url=f"http://127.0.0.1:{port}/v1")
-            return await check_upstreams(Settings(upstreams={"silent": silent}), {}, patience=0.2)
+            return await check_upstreams(Settings(upstreams={"silent": silent}), {})
 
     assert asyncio.run(run()) == [
         CheckFinding("silent", is_ok=False, detail="no answer within 0.2 s"),
     ]
 
 
-def test_a_question_that_is_never_answered_is_given_up() -> None:
+def test_a_question_that_is_never_answered_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reachability, "ASK_PATIENCE", 0.3)
+
     def script(request: ReceivedRequest) -> ScriptedReply:
         listed = json_reply({"data": [{"id": "m"}]})
         return listed if request.method == "GET" else ScriptedReply(hold=Wait(asyncio.Event()))
@@ -34,7 +41,7 @@ def test_a_question_that_is_never_answered_is_given_up() -> None:
         async with ScriptedUpstream(script) as upstream:
             silent = UpstreamSettings(kind="chat", base_url=f"{upstream.url}/v1")
             settings = Settings(upstreams={"silent": silent})
-            return await check_upstreams(settings, {}, ask_patience=0.3)
+            return await check_upstreams(settings, {})
 
     detail = "reached, but no answer to a question within 0.3 s"
     assert asyncio.run(run()) == [CheckFinding("silent", is_ok=False, detail=detail)]

@@ -126,8 +126,7 @@ class _Remembered(Struct, frozen=True):
 class AnswerMemory:
     """The stored answers of one gateway. `is_own` returns whether a call is the client's."""
 
-    def __init__(self, max_characters: int = MAX_CHARACTERS) -> None:
-        self._max = max_characters
+    def __init__(self) -> None:
         self._size = 0
         self._kept: OrderedDict[_Key, _Remembered] = OrderedDict()
 
@@ -147,7 +146,7 @@ class AnswerMemory:
             for part in turn.parts
         )
         size = sum(part_size(part) for turn in answer for part in turn.parts)
-        if not hosted or size > min(MAX_ANSWER, self._max):
+        if not hosted or size > MAX_ANSWER:
             return
         own = [
             part
@@ -162,7 +161,7 @@ class AnswerMemory:
         self._forget(key)
         self._kept[key] = _Remembered(tuple(answer), size)
         self._size += size
-        while self._size > self._max:
+        while self._size > MAX_CHARACTERS:
             self._forget(next(iter(self._kept)))
 
     def restore(self, owner: str, request: Request, is_own: Callable[[Call], bool]) -> Request:

@@ -330,27 +330,23 @@ class AnswerMerger:
         """The events of a part that is complete when it begins."""
         number = self._count
         self._count += 1
-        if not isinstance(part, Call):
-            return [PartStarted(number, part), PartEnded(number, part)]
-        header = structs.replace(part, input="", status="in_progress")
-        return [
-            PartStarted(number, header),
-            InputDelta(number, part.input),
-            PartEnded(number, part),
-        ]
+        begun: list[Event] = [PartStarted(number, part)]
+        if isinstance(part, Call):
+            header = structs.replace(part, input="", status="in_progress")
+            begun = [PartStarted(number, header), InputDelta(number, part.input)]
+        elif isinstance(part, Text):
+            self._texts[number] = part.text
+            begun = [
+                PartStarted(number, Text(status="in_progress")),
+                TextDelta(number, part.text),
+            ]
+        return [*begun, PartEnded(number, part)]
 
     def _note(self, tool: ServerTool, *, is_error: bool) -> list[Event]:
         line = f"[{tool.server}: {tool.tool}{' failed' if is_error else ''}]\n"
         text = f"\n{line}" if self._has_text else line
         self._has_text = True
-        number = self._count
-        self._count += 1
-        self._texts[number] = text
-        return [
-            PartStarted(number, Text(status="in_progress")),
-            TextDelta(number, text),
-            PartEnded(number, Text(text=text)),
-        ]
+        return self._whole(Text(text=text))
 
     # --- the end ---------------------------------------------------------------------------------------------------
 

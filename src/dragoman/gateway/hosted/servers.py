@@ -54,7 +54,9 @@ class HostedServers:
         """End the servers."""
         self._is_ending.set()
         if self._task is not None:
-            await self._task
+            if not self._is_ready.is_set():  # a server may take half a minute to start
+                self._task.cancel()
+            await asyncio.wait([self._task])
 
     async def _live(self) -> None:
         # The same task must enter and leave the context: the servers' task group belongs to that task.

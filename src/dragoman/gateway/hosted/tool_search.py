@@ -18,7 +18,7 @@ from functools import partial
 from math import log
 from random import getrandbits
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from dragoman._json import Raw, as_object, dumps
 from dragoman.core.aliases import flat_name
@@ -96,7 +96,7 @@ class ToolSearch:
         self._searches = _free_names(searches, request.tools)
         self.tools: tuple[Tool, ...] = tuple(
             [
-                _SearchFunction(search, name, partial(self._run, search))
+                _SearchFunction(_offer(search, name), partial(self._run, search))
                 for name, search in self._searches.items()
             ]
         )
@@ -229,33 +229,29 @@ def needed_search(
     return search if any(map(search.is_needed, targets)) else None
 
 
-class _SearchFunction:
+class _SearchFunction(Struct, frozen=True):
     """The function that the model calls in place of a provider's search."""
 
-    def __init__(
-        self, search: Declaration, name: str, run: Callable[[Invocation], Awaitable[Output]]
-    ) -> None:
-        self._run = run
-        how = (
-            "The query is a Python regular expression, searched for with re.search."
-            if messages.takes_patterns(search)
-            else "The query is a few words."
-        )
-        description = search.description or (
-            "Searches for tools that are not shown yet. The tools that it finds can be called from then on."
-        )
-        self._offer = Offer(
-            declaration=Declaration(
-                name=name, description=f"{description} {how}", schema=_QUERY_SCHEMA
-            )
-        )
-
-    @property
-    def offer(self) -> Offer:
-        return self._offer
+    offer: Offer
+    answer: Callable[[Invocation], Awaitable[Output]]
 
     def run(self, invocation: Invocation) -> Awaitable[Output]:
-        return self._run(invocation)
+        return self.answer(invocation)
+
+
+def _offer(search: Declaration, name: str) -> Offer:
+    """What the model is offered in place of a provider's search."""
+    how = (
+        "The query is a Python regular expression, searched for with re.search."
+        if messages.takes_patterns(search)
+        else "The query is a few words."
+    )
+    description = search.description or (
+        "Searches for tools that are not shown yet. The tools that it finds can be called from then on."
+    )
+    return Offer(
+        declaration=Declaration(name=name, description=f"{description} {how}", schema=_QUERY_SCHEMA)
+    )
 
 
 def _free_names(

@@ -21,9 +21,9 @@ from dragoman.model.request import ToolChoice
 class HostedTools:
     """The hosted tools of one request: a `ToolSource` that the engine queries before each turn."""
 
-    def __init__(self, source: ToolSource, theirs: Iterable[Declaration]) -> None:
-        """`source`: tools whose namespaces are the names of their servers."""
-        self._source = source
+    def __init__(self, theirs: Iterable[Declaration], source: ToolSource | None = None) -> None:
+        """`source`: tools whose namespaces are the names of their servers; None: there are no servers, or they have not started yet."""
+        self.source = source
         self._their_names: set[str] = set()
         self._their_kinds: set[str] = set()
         for tool in theirs:
@@ -38,7 +38,7 @@ class HostedTools:
     def tools(self) -> Sequence[Tool]:
         """The tools available now. A tool keeps its name as long as the request is served."""
         found: dict[str, Tool] = {}
-        for tool in self._source.tools():
+        for tool in () if self.source is None else self.source.tools():
             declaration = tool.offer.declaration
             name = self.name_of(ServerTool(declaration.namespace or "", declaration.name))
             found.setdefault(name, _Offered(tool, name, self._refusal))

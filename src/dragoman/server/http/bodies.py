@@ -18,10 +18,13 @@ from collections.abc import (
 )
 from functools import lru_cache
 from importlib import import_module
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from dragoman.errors import GatewayError
 from dragoman.server.limits import BodyTooLarge, CorruptBody, UnknownEncoding
+
+if TYPE_CHECKING:
+    from zstandard import ZstdDecompressionObj
 
 Receive = Callable[[], Awaitable[MutableMapping[str, object]]]
 
@@ -169,24 +172,6 @@ class _Brotli(Protocol):
     def Decompressor(self) -> _BrotliDecompressor: ...  # noqa: N802 -- its spelling
 
 
-class _ZstdObject(Protocol):
-    @property
-    def eof(self) -> bool: ...
-    @property
-    def unused_data(self) -> bytes: ...
-    def decompress(self, data: bytes) -> bytes: ...
-
-
-class _ZstdDecompressor(Protocol):
-    def decompressobj(self) -> _ZstdObject: ...
-
-
-class _Zstd(Protocol):
-    ZstdError: type[Exception]
-
-    def ZstdDecompressor(self, *, max_window_size: int) -> _ZstdDecompressor: ...  # noqa: N802
-
-
 def inflate(encoding: str, data: bytes, limit: int) -> Iterator[bytes]:
     """Undo one of `ENCODINGS`, block by block. `data` is not empty.
 
@@ -267,20 +252,23 @@ def _unbrotli(data: bytes) -> Iterator[bytes]:
 
 
 def _unzstd(data: bytes) -> Iterator[bytes]:
-    zstd = cast("_Zstd", import_module("zstandard"))
-    decompressor = zstd.ZstdDecompressor(max_window_size=ZSTD_WINDOW)
+    import zstandard  # noqa: PLC0415 - few clients compress
+
+    decompressor = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW)
     start = 0
     try:
         for _ in range(MAX_MEMBERS):
             start = yield from _zstd_frame(decompressor.decompressobj(), data, start)
             if start == len(data):
                 return
-    except zstd.ZstdError as error:
+    except zstandard.ZstdError as error:
         raise _Damaged(str(error)) from error
     raise _Damaged(f"it has more than {MAX_MEMBERS} frames")
 
 
-def _zstd_frame(inflater: _ZstdObject, data: bytes, start: int) -> Generator[bytes, None, int]:
+def _zstd_frame(
+    inflater: "ZstdDecompressionObj", data: bytes, start: int
+) -> Generator[bytes, None, int]:
     while not inflater.eof:
         piece = data[start : start + ZSTD_SLICE]
         if not piece:

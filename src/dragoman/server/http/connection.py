@@ -1,7 +1,7 @@
 """A request's connection to its client: the exchange reads the request from it and writes the answer to it.
 
-There are two kinds: `AsgiConnection`, for any ASGI server, and `cycle.Cycle`, for our own server, which needs far fewer
-steps. A write that cannot finish at once (the client does not read, or the server must be awaited) returns a function to
+There are `AsgiConnection`, for any ASGI server, and `cycle.Cycle`, for our own server, which needs far fewer steps; and for requests
+that came in another way, those that extend `WholeRequest`. A write that cannot finish at once (the client does not read, or the server must be awaited) returns a function to
 call and await before the next write; None means that the write is done.
 """
 
@@ -67,6 +67,33 @@ def line_bytes(scope: Scope) -> int:
     target = scope.get("raw_path") or scope["path"].encode()
     query: bytes = scope["query_string"]
     return len(scope["method"]) + len(target) + len(query) + len("  HTTP/1.1\r\n") + bool(query)
+
+
+class WholeRequest:
+    """The reading side of a connection whose request is there already. running: the task that serves it."""
+
+    __slots__ = ("_body", "_headers", "line_bytes", "running")
+
+    def __init__(self, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+        self.line_bytes = 0  # the head has been checked
+        self.running: asyncio.Task[None] | None = None
+        self._headers = headers
+        self._body = body
+
+    def task(self) -> asyncio.Task[None] | None:
+        return self.running
+
+    def take_headers(self) -> list[tuple[bytes, bytes]]:
+        headers, self._headers = self._headers, []
+        return headers
+
+    def take_body(self) -> bytes | None:
+        body, self._body = self._body, b""
+        return body
+
+    async def receive(self) -> Message:
+        """Never called: the body is there, and a client that leaves is reported in another way."""
+        return {"type": "http.disconnect"}
 
 
 class AsgiConnection:

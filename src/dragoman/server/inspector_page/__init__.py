@@ -71,13 +71,6 @@ def docs_files() -> dict[str, PageFile]:
     return {each.name: PageFile("text/plain; charset=utf-8", each.read_bytes()) for each in found}
 
 
-class ExportedPage(Struct, frozen=True):
-    """What an exported page contains, as `source.js` reads it."""
-
-    title: str
-    exchanges: Sequence[ExchangeReport]
-
-
 @cache
 def page_files() -> dict[str, PageFile]:
     """Every file of the page, by name."""
@@ -135,15 +128,15 @@ def _without_inputs(call: CallRow) -> CallRow:
     )
 
 
-def export_page(page: ExportedPage) -> bytes:
-    """The page as one file that needs no network and requests nothing."""
+def export_page(title: str, exchanges: Sequence[ExchangeReport]) -> bytes:
+    """The page with these exchanges as one file that needs no network and requests nothing. `source.js` reads them."""
     style, script = page_files()["style.css"].data.decode(), _joined_modules("main.js")
     # In JSON, `<` occurs only in strings. Without it, no text can end its element or begin a comment.
-    exchanges = b",".join(map(to_json, page.exchanges))
-    data = b'{"title":%b,"exchanges":[%b]}' % (dumps(page.title), exchanges)
+    listed = b",".join(map(to_json, exchanges))
+    data = b'{"title":%b,"exchanges":[%b]}' % (dumps(title), listed)
     island = data.decode().replace("<", "\\u003c")
     # A name may have half a character.
-    title = escape(page.title.encode("utf-8", "replace").decode())
+    shown = escape(title.encode("utf-8", "replace").decode())
     sources = f"script-src {_source(script)}; style-src {_source(style)}"
     return f"""\
 <!doctype html>
@@ -153,7 +146,7 @@ def export_page(page: ExportedPage) -> bytes:
 <meta http-equiv="Content-Security-Policy" content="{_POLICY.format(sources=sources)}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="referrer" content="no-referrer">
-<title>{title}</title>
+<title>{shown}</title>
 <style>{style}</style>
 <script type="application/json" id="exported">{island}</script>
 <script type="module">{script}</script>

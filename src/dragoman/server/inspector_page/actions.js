@@ -10,7 +10,7 @@ import { dialect, h } from "./dom.js";
 
 // Longer arguments than this are refused by Linux (128 KiB for one of them).
 const LONGEST_ARGUMENT = 100_000;
-const DOORS = ["/v1/chat/completions", "/v1/responses", "/v1/messages"];
+const DOORS = ["chat", "responses", "messages"];
 
 /** A word of a shell. Characters that a terminal would act on while they are pasted are escapes. @param {string} text */
 function shellWord(text) {
@@ -155,7 +155,6 @@ function labelled(label, field) {
 function askReplay(source, exchange, status, open) {
   const { summary } = exchange;
   const option = (/** @type {string} */ value, /** @type {string} */ label) => h("option", { value }, label);
-  const doors = DOORS.map((path) => path.split("/").at(-1) === "completions" ? "chat" : (path.split("/").at(-1) ?? ""));
   const fields = [
     h("p", {}, "The recorded request is sent again, and its answer opens beside this one. Tools are not run."),
     labelled(
@@ -163,7 +162,7 @@ function askReplay(source, exchange, status, open) {
       h("select", { name: "upstream" }, option("", "by the routes"), ...new Map(status.upstreams.map(({ upstream, kind }) => [upstream, option(upstream, `${upstream} (${kind})`)])).values()),
     ),
     labelled("Model", h("input", { name: "model", placeholder: summary.model, autocomplete: "off", spellcheck: "false" })),
-    labelled("Client’s dialect", h("select", { name: "dialect" }, option("", `as it was: ${dialect(exchange.client.dialect)}`), ...doors.map((name) => option(name, dialect(name))))),
+    labelled("Client’s dialect", h("select", { name: "dialect" }, option("", `as it was: ${dialect(exchange.client.dialect)}`), ...DOORS.map((name) => option(name, dialect(name))))),
   ];
   ask("Replay", "Send again", fields, async (data) => {
     const chosen = [...data].filter(([, value]) => value !== "").map(([name, value]) => [name, String(value)]);

@@ -119,7 +119,7 @@ function makeSwitch() {
   const update = () => {
     const capture = status?.capture;
     button.setAttribute("aria-checked", String(capture?.on ?? false));
-    button.disabled = !capture?.can_switch;
+    button.disabled = !capture;
     fill(label, capture?.on ? "Capturing" : "Capture is off");
     button.title = capture ? `${bytes(capture.bytes)} of ${bytes(capture.max_bytes)}` : "";
   };

@@ -40,9 +40,7 @@ function captureWords(capture) {
   const dropped = capture.dropped ? `; ${counted(capture.dropped, "older one")} dropped` : "";
   const why = capture.on
     ? "Requests and answers are kept in this gateway’s memory, without keys and tokens. Nothing is written to disk."
-    : capture.can_switch
-      ? "Nothing is captured until you switch it on, here or with serve --inspect."
-      : "Capturing is switched in the configuration: [inspect], or serve --inspect.";
+    : "Nothing is captured until you switch it on, here or with serve --inspect.";
   return h("p", { class: "capture-words" }, why, h("small", {}, kept + dropped));
 }
 

@@ -59,12 +59,6 @@ export class RequestList {
     this.#drawSoon();
   }
 
-  /** @param {string} id */
-  find(id) {
-    const number = this.#numbers.get(id);
-    return number === undefined ? undefined : this.#all[this.#oldest + this.#all.length - 1 - number];
-  }
-
   /** Add older requests, as the gateway lists them. @param {Summary[]} summaries */
   addOlder(summaries) {
     for (const summary of summaries) {

@@ -6,12 +6,11 @@ exchange that is not captured has neither, so the capture costs it nothing.
 The bytes of one exchange are limited. The capture leaves out the rest and marks the exchange as truncated.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from time import monotonic
 
-from starlette.types import Message
+from msgspec import structs
 
 from dragoman.core.secrets import HIDDEN, header_credentials, is_secret_header
 from dragoman.gateway.answer import Pending, settle
@@ -26,7 +25,6 @@ from dragoman.inspection.exchange import (
     TimedBytes,
 )
 from dragoman.inspection.receipt import Receipt
-from dragoman.model.outcome import Loss, Repair
 from dragoman.model.parts import Dialect
 from dragoman.server.http.connection import ClientConnection, Headers
 from dragoman.server.observe.record import RequestRecord
@@ -40,107 +38,57 @@ _EXCHANGE_BYTES = 4096
 class _CapturedAnswer:
     """The answer on one wire, while it comes."""
 
-    __slots__ = ("_capture", "headers", "is_cut", "is_ended", "pieces", "status")
+    __slots__ = ("_capture", "_is_cut", "_pieces", "headers", "is_ended", "status")
 
-    def __init__(self, capture: "ExchangeCapture") -> None:
+    def __init__(
+        self,
+        capture: "ExchangeCapture",
+        status: int | None = None,
+        headers: HeaderPairs = (),
+    ) -> None:
         self._capture = capture
-        self.status: int | None = None
-        self.headers: HeaderPairs = ()
-        self.pieces: list[TimedBytes] = []
-        self.is_cut = False  # by the capture
+        self.status = status
+        self.headers = headers
         self.is_ended = False
+        self._pieces: list[TimedBytes] = []
+        self._is_cut = False  # by the capture
 
     def feed(self, data: bytes) -> None:
-        if not data or self.is_cut:
+        if not data or self._is_cut:
             return
         if self._capture.take_room(len(data) + _PIECE_BYTES):
-            self.pieces.append(TimedBytes(self._capture.now(), data))
+            self._pieces.append(TimedBytes(self._capture.now(), data))
         else:
-            self.is_cut = True
+            self._is_cut = True
 
     def close(self, *, is_whole: bool = True) -> None:
         """No more bytes come. `is_whole`: the answer has ended, or its sender has cut it."""
         self.is_ended = is_whole
 
     def clear(self) -> None:
-        self.pieces.clear()
-        self.is_cut = True
+        self._pieces.clear()
+        self._is_cut = True
 
     def recorded(self) -> RecordedAnswer:
         return RecordedAnswer(
             status=self.status,
             headers=self.headers,
-            pieces=tuple(self.pieces),
-            is_whole=self.is_ended and not self.is_cut,
-        )
-
-
-class _CapturedAttempt:
-    __slots__ = ("address", "answer", "at", "body", "error", "losses", "names", "repairs", "target")
-
-    def __init__(self, target: AttemptTarget, at: float, address: str) -> None:
-        self.target = target
-        self.at = at
-        self.address = address
-        self.body = b""
-        self.names: dict[str, str] = {}
-        self.losses: tuple[Loss, ...] = ()
-        self.repairs: tuple[Repair, ...] = ()
-        self.answer: _CapturedAnswer | None = None
-        self.error: str | None = None
-
-    def recorded(self) -> RecordedAttempt:
-        return RecordedAttempt(
-            upstream=self.target.upstream,
-            dialect=self.target.dialect,
-            model=self.target.model,
-            address=self.address,
-            at=self.at,
-            body=self.body,
-            answer=None if self.answer is None else self.answer.recorded(),
-            error=self.error,
-            names=self.names,
-            losses=self.losses,
-            repairs=self.repairs,
+            pieces=tuple(self._pieces),
+            is_whole=self.is_ended and not self._is_cut,
         )
 
 
 class ExchangeCapture:
     """One captured exchange, live or ended.
 
-    id: unique in the ring. size: the bytes it takes. owner: of the caller; see `server.access.Caller`.
+    exchange: without the answers, which `recorded` adds. Its id is unique in the ring.
+    size: the bytes it takes. owner: of the caller; see `server.access.Caller`.
     keys: the caller's keys, to be hidden where the exchange is shown.
     previous: the id of the request before it in the conversation, known when the exchange has ended.
+    is_settled: what is derived at the end of an exchange is there. is_dropped: there was no room for it any more.
     is_shown: the inspector shows the exchange; otherwise only its receipt was asked for, and only that is kept at its end.
     wants_receipt: the client, or the operator, asked for a receipt. receipt: the receipt, when the exchange has ended.
     """
-
-    __slots__ = (
-        "_attempts",
-        "_began",
-        "_body",
-        "_client",
-        "_headers",
-        "_is_truncated",
-        "_limit",
-        "_method",
-        "_on_growth",
-        "_path",
-        "at",
-        "dialect",
-        "facts",
-        "id",
-        "is_dropped",
-        "is_live",
-        "is_settled",
-        "is_shown",
-        "keys",
-        "owner",
-        "previous",
-        "receipt",
-        "size",
-        "wants_receipt",
-    )
 
     def __init__(
         self,
@@ -152,29 +100,27 @@ class ExchangeCapture:
         at: float,
         limit: int,
     ) -> None:
-        self.id = ""
-        self.at = at
-        self.dialect: Dialect = dialect
+        shown, self.keys = _shown_headers(headers)
+        self.exchange = RecordedExchange(
+            id="", at=at, dialect=dialect, method=method, path=path, headers=shown, is_live=True
+        )
+        self.client = _CapturedAnswer(self)
         self.owner = ""
-        self.facts = ExchangeFacts()
-        self.is_live = True
-        self.is_settled = False  # what is derived at the end of an exchange is there
         self.size = _EXCHANGE_BYTES
         self.previous: str | None = None
+        self.is_settled = False
         self.is_shown = True
-        self.is_dropped = False  # there was no room for it any more
+        self.is_dropped = False
         self.wants_receipt = False
         self.receipt: Receipt | None = None
+        self._answers: dict[int, _CapturedAnswer] = {}  # of the upstreams, by attempt
         self._began = monotonic()
         self._limit = limit
-        self._path = path
-        self._method = method
-        self._headers, self.keys = _shown_headers(headers)
-        self._body = b""
-        self._client = _CapturedAnswer(self)
-        self._attempts: list[_CapturedAttempt] = []
-        self._is_truncated = False
-        self._on_growth: Callable[[ExchangeCapture, int], None] | None = None
+        self._on_growth: Callable[[int], None] | None = None
+
+    @property
+    def id(self) -> str:
+        return self.exchange.id
 
     def now(self) -> float:
         return (monotonic() - self._began) * 1000
@@ -182,16 +128,18 @@ class ExchangeCapture:
     def take_room(self, size: int) -> bool:
         """Whether this many more bytes may be kept."""
         if self.size + size > self._limit:
-            self._is_truncated = True
+            self._change(is_truncated=True)
             return False
         self.size += size
         if self._on_growth is not None:
-            self._on_growth(self, size)
+            self._on_growth(size)
         return True
 
-    def watch_growth(self, call: Callable[["ExchangeCapture", int], None] | None) -> None:
-        """Call this function with the number of bytes each time the exchange grows."""
-        self._on_growth = call
+    def admit(self, id_: str, owner: str, on_growth: Callable[[int], None]) -> None:
+        """The exchange is in the ring. `on_growth`: called with the number of bytes each time it grows."""
+        self._change(id=id_)
+        self.owner = owner
+        self._on_growth = on_growth
 
     def drop(self) -> None:
         """Forget all bytes: there is no room for this exchange any more."""
@@ -199,75 +147,76 @@ class ExchangeCapture:
         self._limit = 0
         self.size = _EXCHANGE_BYTES
         self.is_dropped = True
-        self._body = b""
-        self._client.clear()
-        for attempt in self._attempts:
-            attempt.body = b""
-            if attempt.answer is not None:
-                attempt.answer.clear()
-        self._is_truncated = True
-
-    # --- the client's wire ----------------------------------------------------------------------------------------------
+        for answer in (self.client, *self._answers.values()):
+            answer.clear()
+        attempts = [structs.replace(each, body=b"") for each in self.exchange.attempts]
+        self._change(body=b"", attempts=tuple(attempts), is_truncated=True)
 
     def take_request(self, body: bytes) -> None:
         if self.take_room(len(body)):
-            self._body = body
-
-    @property
-    def client(self) -> _CapturedAnswer:
-        return self._client
+            self._change(body=body)
 
     # --- the upstreams' wires -------------------------------------------------------------------------------------------
 
     def attempt_started(self, target: AttemptTarget, address: str) -> None:
         # There is always room for this: the settings limit how many attempts there are.
         self.take_room(_ATTEMPT_BYTES)
-        self._attempts.append(_CapturedAttempt(target, self.now(), address))
+        attempt = RecordedAttempt(
+            upstream=target.upstream,
+            dialect=target.dialect,
+            model=target.model,
+            address=address,
+            at=self.now(),
+        )
+        self._change(attempts=(*self.exchange.attempts, attempt))
 
     def attempt_sent(self, request: PlannedRequest) -> None:
-        attempt = self._attempts[-1]
-        if self.take_room(len(request.encoded.body)):
-            attempt.body = request.encoded.body
-        attempt.names = {
+        body = request.encoded.body
+        names = {
             wire: name if space is None else f"{space}.{name}"
             for (space, name), wire in request.names.wires.items()
             if wire != name or space is not None
         }
-        attempt.losses, attempt.repairs = request.losses, request.encoded.repairs
+        self._change_attempt(
+            body=body if self.take_room(len(body)) else b"",
+            names=names,
+            losses=request.losses,
+            repairs=request.encoded.repairs,
+        )
 
     def attempt_replied(self, status: int, headers: Mapping[str, str]) -> _CapturedAnswer:
         """Return the object that takes the bytes of the reply."""
-        answer = _CapturedAnswer(self)
-        answer.status = status
-        answer.headers = _shown_pairs(headers.items())
-        self._attempts[-1].answer = answer
+        answer = _CapturedAnswer(self, status, _shown_pairs(headers.items()))
+        self._answers[len(self.exchange.attempts) - 1] = answer
         return answer
 
     def attempt_failed(self, message: str) -> None:
-        self._attempts[-1].error = message
+        self._change_attempt(error=message)
 
     # --- the result -----------------------------------------------------------------------------------------------------
 
     def end(self, record: RequestRecord) -> None:
-        self.is_live = False
-        self.facts = facts_of(record)
+        self._on_growth = None
+        self._change(is_live=False, facts=facts_of(record))
 
     def recorded(self) -> RecordedExchange:
         """Everything that has been captured so far."""
-        return RecordedExchange(
-            id=self.id,
-            at=self.at,
-            dialect=self.dialect,
-            method=self._method,
-            path=self._path,
-            headers=self._headers,
-            body=self._body,
-            answer=self._client.recorded(),
-            attempts=tuple(attempt.recorded() for attempt in self._attempts),
-            facts=self.facts,
-            is_live=self.is_live,
-            is_truncated=self._is_truncated,
+        attempts = [
+            structs.replace(attempt, answer=self._answers[index].recorded())
+            if index in self._answers
+            else attempt
+            for index, attempt in enumerate(self.exchange.attempts)
+        ]
+        return structs.replace(
+            self.exchange, answer=self.client.recorded(), attempts=tuple(attempts)
         )
+
+    def _change(self, **changes: object) -> None:
+        self.exchange = structs.replace(self.exchange, **changes)
+
+    def _change_attempt(self, **changes: object) -> None:
+        *before, last = self.exchange.attempts
+        self._change(attempts=(*before, structs.replace(last, **changes)))
 
 
 def facts_of(record: RequestRecord) -> ExchangeFacts:
@@ -321,28 +270,17 @@ class CapturedConnection:
     Clients ignore both; a receipt that is too long for a header, and that of an error, is only at `/v1/inspect`.
     """
 
-    __slots__ = ("_answer", "_connection", "line_bytes", "make_receipt")
-
     def __init__(self, connection: ClientConnection, capture: ExchangeCapture) -> None:
         self._connection = connection
         self._answer = capture.client
-        self.line_bytes = connection.line_bytes
         self.make_receipt: MakeReceipt | None = None
-
-    def task(self) -> asyncio.Task[None] | None:
-        return self._connection.task()
-
-    def take_headers(self) -> list[tuple[bytes, bytes]]:
-        return self._connection.take_headers()
-
-    def receive(self) -> Awaitable[Message]:
-        return self._connection.receive()
-
-    def take_body(self) -> bytes | None:
-        return self._connection.take_body()
-
-    def on_leave(self, call: Callable[[], None] | None) -> bool:
-        return self._connection.on_leave(call)
+        # The reading side is that of the connection.
+        self.line_bytes = connection.line_bytes
+        self.task = connection.task
+        self.take_headers = connection.take_headers
+        self.take_body = connection.take_body
+        self.receive = connection.receive
+        self.on_leave = connection.on_leave
 
     def respond(self, status: int, headers: Headers, body: bytes) -> Pending:
         self._begin(status, headers)

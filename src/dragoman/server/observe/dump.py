@@ -23,8 +23,6 @@ from pathlib import Path
 from time import time
 from typing import cast
 
-from msgspec import Struct
-
 from dragoman._json import dumps, loads
 from dragoman.config.settings import DumpSettings
 from dragoman.core.secrets import NO_SECRETS, Secrets, redact_json
@@ -42,18 +40,6 @@ _LAST_LINES_SECONDS = 2.0
 _OWN_EYES_ONLY = 0o600
 
 
-class _Piece(Struct, frozen=True):
-    """Bytes of a stream in the thread's queue. data: None at the end of the stream. context: the first fields of each line.
-
-    secrets: the upstream's credentials, which are hidden.
-    """
-
-    stream: int
-    context: Mapping[str, object]
-    secrets: Secrets
-    data: bytes | None
-
-
 class Dump:
     """Writes the dump. Its thread starts with the first answer and ends with `close`."""
 
@@ -61,9 +47,8 @@ class Dump:
         self._file = _RotatingFile(
             Path(settings.path or ""), settings.max_bytes, max(1, settings.files)
         )
-        self._waiting: queue.Queue[_Piece | None] = queue.Queue(_MAX_WAITING)
+        self._waiting: queue.Queue[tuple[DumpTap, bytes | None] | None] = queue.Queue(_MAX_WAITING)
         self._thread: threading.Thread | None = None
-        self._streams: dict[int, _Stream] = {}
         self._numbers = count()
         self._has_complained = False
 
@@ -74,26 +59,25 @@ class Dump:
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="dragoman-dump", daemon=True)
             self._thread.start()
-        number = next(self._numbers)
         context = {
             "request_id": request_id,
-            "answer": number,
+            "answer": next(self._numbers),
             "upstream": target.upstream,
             "dialect": target.dialect,
             "model": target.model,
         }
-        return DumpTap(self, number, context, secrets)
+        return DumpTap(self, context, secrets)
 
-    def hand_over(self, piece: _Piece) -> bool:
-        """Queue a piece for the thread. False: the queue is full, and the piece is dropped."""
+    def hand_over(self, tap: "DumpTap", data: bytes | None) -> bool:
+        """Queue bytes of an answer for the thread; None: its end. False: the queue is full, and they are dropped."""
         try:
-            self._waiting.put_nowait(piece)
+            self._waiting.put_nowait((tap, data))
         except queue.Full:
             return False
         return True
 
     async def close(self) -> None:
-        """Write the queued pieces, within a time limit."""
+        """Write what is queued, within a time limit."""
         thread, self._thread = self._thread, None
         if thread is not None:
             await asyncio.to_thread(self._end, thread)
@@ -106,80 +90,60 @@ class Dump:
         thread.join(_LAST_LINES_SECONDS)
 
     def _run(self) -> None:
-        while (piece := self._waiting.get()) is not None:
+        while (taken := self._waiting.get()) is not None:
+            tap, data = taken
             try:
-                self._write(piece)
+                for line in list(tap.lines(data)):
+                    self._file.write(line)
             except Exception as error:
                 if not self._has_complained:
                     self._has_complained = True
                     logger.warning("the dump cannot be written: %s", error)
         self._file.close()
 
-    def _write(self, piece: _Piece) -> None:
-        if piece.data is None:
-            stream = self._streams.pop(piece.stream, None)
-            events = [] if stream is None else stream.close()
-        else:
-            stream = self._streams.get(piece.stream)
-            if stream is None:
-                stream = self._streams[piece.stream] = _Stream(str(piece.context["dialect"]))
-            events = stream.feed(piece.data)
-        at = round(time(), 3)
-        for frame, event in events:
-            line = {"at": at, **piece.context, "frame": frame, "event": event}
-            self._file.write(piece.secrets.hide_bytes(dumps(line)) + b"\n")
-
 
 class DumpTap:
-    """Queues the bytes of one answer for the dump."""
+    """One answer: queues its bytes, and makes the lines for its interesting events, in the thread.
 
-    def __init__(
-        self, dump: Dump, number: int, context: Mapping[str, object], secrets: Secrets
-    ) -> None:
+    context: the first fields of each line. secrets: the upstream's credentials, which are hidden.
+    """
+
+    def __init__(self, dump: Dump, context: Mapping[str, object], secrets: Secrets) -> None:
         self._dump = dump
-        self._number = number
         self._context = context
         self._secrets = secrets
         self._is_open = True
+        # Used by the thread only.
+        self._parser: FrameParser | None = FrameParser()
+        self._picker = EventPicker(str(context["dialect"]))
+        self._frame = 0
 
     def feed(self, data: bytes) -> None:
         # After a gap the frames could not be parsed.
-        if self._is_open and not self._dump.hand_over(self._piece(data)):
+        if self._is_open and not self._dump.hand_over(self, data):
             self._is_open = False
 
     def close(self, *, is_whole: bool = True) -> None:
         del is_whole
         if self._is_open:
             self._is_open = False
-            self._dump.hand_over(self._piece(None))
+            self._dump.hand_over(self, None)
 
-    def _piece(self, data: bytes | None) -> _Piece:
-        return _Piece(self._number, self._context, self._secrets, data)
+    def lines(self, data: bytes | None) -> Iterator[bytes]:
+        """The lines that follow from more bytes, or (None) from the end of the answer."""
+        at = round(time(), 3)
+        for event in self._picker.close() if data is None else self._events(data):
+            line = {"at": at, **self._context, "frame": self._frame, "event": event}
+            yield self._secrets.hide_bytes(dumps(line)) + b"\n"
 
-
-class _Stream:
-    """One stream, parsed in the thread: returns its interesting events with their frame numbers."""
-
-    def __init__(self, dialect: str) -> None:
-        self._parser: FrameParser | None = FrameParser()
-        self._picker = EventPicker(dialect)
-        self._frame = 0
-
-    def feed(self, data: bytes) -> list[tuple[int, dict[str, object]]]:
-        if self._parser is None:
-            return []
-        found: list[tuple[int, dict[str, object]]] = []
+    def _events(self, data: bytes) -> Iterator["Json"]:
         try:
-            for frame in self._parser.feed(data):
+            for frame in () if self._parser is None else self._parser.feed(data):
                 self._frame += 1
                 if frame.data is not None:
-                    found += [(self._frame, event) for event in self._picker.pick(frame.data)]
+                    yield from self._picker.pick(frame.data)
         except FrameTooLarge:
             self._parser = None
-        return found
-
-    def close(self) -> list[tuple[int, dict[str, object]]]:
-        return [(self._frame, event) for event in self._picker.close()]
 
 
 class _RotatingFile:

@@ -21,8 +21,6 @@ from importlib.metadata import version
 from tempfile import TemporaryDirectory
 from typing import Literal, Protocol, cast
 
-from msgspec import Struct
-from msgspec.structs import asdict
 from prometheus_client import (
     CollectorRegistry,
     Counter,
@@ -33,7 +31,6 @@ from prometheus_client import (
 )
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.metrics_core import Metric
-from prometheus_client.samples import Sample
 
 from dragoman.config.settings import Settings, peers_of
 from dragoman.model.outcome import Limits
@@ -184,22 +181,11 @@ class _RequestCounters:
         self.observe_all = meters.duration.labels(door, upstream, stream).observe_all
 
 
-class UpstreamCounts(Struct):
-    """The requests, calls and tokens of one upstream."""
-
-    requests: int = 0
-    errors: int = 0
-    tool_calls: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cached_tokens: int = 0
-    cache_write_tokens: int = 0
-
-    def add(self, other: "UpstreamCounts") -> None:
-        for name in self.__struct_fields__:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-
-
+# The counts of one upstream in GET /v1/usage, and the metrics that they are.
+_COUNTS = (
+    *("requests", "errors", "tool_calls", "input_tokens", "output_tokens"),
+    *("cached_tokens", "cache_write_tokens"),
+)
 _COUNTED = {
     "dragoman_requests": "requests",
     "dragoman_errors": "errors",
@@ -207,15 +193,12 @@ _COUNTED = {
     "dragoman_tokens": "",  # the direction says which
     "dragoman_cached_tokens": "",  # the kind says which
 }
-_CACHED_KINDS = {"read": "cached_tokens", "write": "cache_write_tokens"}
-
-
-def _count(counts: UpstreamCounts, metric: str, sample: Sample) -> None:
-    field = _COUNTED[metric]
-    if not field:
-        kind = sample.labels.get("kind")
-        field = f"{sample.labels['direction']}_tokens" if kind is None else _CACHED_KINDS[kind]
-    setattr(counts, field, getattr(counts, field) + int(sample.value))
+_TOKENS = {
+    "input": "input_tokens",
+    "output": "output_tokens",
+    "read": "cached_tokens",
+    "write": "cache_write_tokens",
+}
 
 
 class Telemetry:
@@ -332,17 +315,17 @@ class Telemetry:
     def usage(self) -> dict[str, object]:
         """The counts for GET /v1/usage, by upstream: those of `/metrics`, so with several workers the sum of all."""
         registry = collect_shared() if self.is_shared else self._registry
-        counts: dict[str, UpstreamCounts] = {}
+        counts: dict[str, dict[str, int]] = {}
         for metric in registry.collect():
             for sample in metric.samples if metric.name in _COUNTED else ():
                 if sample.name.endswith("_total"):
-                    upstream = sample.labels["upstream"]
-                    _count(counts.setdefault(upstream, UpstreamCounts()), metric.name, sample)
-        data = [{"upstream": name or None, **asdict(counts[name])} for name in sorted(counts)]
-        total = UpstreamCounts()
-        for each in counts.values():
-            total.add(each)
-        return {"since": int(self._since), "total": asdict(total), "data": data}
+                    labels = sample.labels
+                    own = counts.setdefault(labels["upstream"], dict.fromkeys(_COUNTS, 0))
+                    kind = labels.get("kind") or labels.get("direction", "")
+                    own[_COUNTED[metric.name] or _TOKENS[kind]] += int(sample.value)
+        data = [{"upstream": name or None, **counts[name]} for name in sorted(counts)]
+        total = {name: sum(each[name] for each in counts.values()) for name in _COUNTS}
+        return {"since": int(self._since), "total": total, "data": data}
 
     def _count_alike(self, counters: _RequestCounters, group: list[RequestRecord]) -> None:
         counters.count(len(group))

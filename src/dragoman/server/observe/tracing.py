@@ -506,77 +506,70 @@ class RequestTrace:
 # --- attributes -------------------------------------------------------------------------------------------------------------
 
 
-def _request_attributes(
-    record: RequestRecord, door: Door, method: str, model: str
-) -> Mapping[str, Value]:
-    found: Attributes = {
-        "gen_ai.operation.name": _CHAT,
-        "http.route": door.path,
-        "url.path": door.path,
-        "url.scheme": "http",
-        "dragoman.request_id": _shown(record.request_id),
-        "dragoman.door": record.door,
-        "dragoman.attempts": record.attempts,
-        "dragoman.tool_calls": record.call_count,
-    }
-    if method == "POST":
-        found["http.request.method"] = method
-    else:
-        found["network.protocol.name"] = "websocket"
-    if model:
-        found["gen_ai.request.model"] = model
-    if record.stream:
-        found["gen_ai.request.stream"] = True
-    if record.status:
-        found["http.response.status_code"] = record.status
-    if record.finish is not None:
-        found["gen_ai.response.finish_reasons"] = (record.finish,)
-    if record.first_byte_s is not None:
-        found["dragoman.time_to_first_byte"] = record.first_byte_s
-    if record.key:
-        found["dragoman.key"] = record.key
+def _known(attributes: Mapping[str, Value | None]) -> Attributes:
+    """The attributes that have a value."""
+    return {name: value for name, value in attributes.items() if value is not None}
+
+
+def _request_attributes(record: RequestRecord, door: Door, method: str, model: str) -> Attributes:
     irregular = {
         "losses": [loss.code for loss in record.losses],
         "repairs": [repair.rule for repair in record.repairs],
         "problems": [problem.kind for problem in record.problems],
     }
-    for name, kinds in irregular.items():
-        if kinds:
-            found[f"dragoman.{name}"] = tuple(dict.fromkeys(kinds))
-    error = record.error_kind or ("cancelled" if record.client_gone else None)
-    if error is not None:
-        found["error.type"] = error
-    return found
+    return _known(
+        {
+            "gen_ai.operation.name": _CHAT,
+            "http.route": door.path,
+            "url.path": door.path,
+            "url.scheme": "http",
+            "dragoman.request_id": _shown(record.request_id),
+            "dragoman.door": record.door,
+            "dragoman.attempts": record.attempts,
+            "dragoman.tool_calls": record.call_count,
+            "http.request.method": method if method == "POST" else None,
+            "network.protocol.name": None if method == "POST" else "websocket",
+            "gen_ai.request.model": model or None,
+            "gen_ai.request.stream": record.stream or None,
+            "http.response.status_code": record.status or None,
+            "gen_ai.response.finish_reasons": None if record.finish is None else (record.finish,),
+            "dragoman.time_to_first_byte": record.first_byte_s,
+            "dragoman.key": record.key or None,
+            "error.type": record.error_kind or ("cancelled" if record.client_gone else None),
+            **{
+                f"dragoman.{name}": tuple(dict.fromkeys(kinds)) or None
+                for name, kinds in irregular.items()
+            },
+        }
+    )
 
 
 def _attempt_attributes(target: AttemptTarget, url: str) -> Attributes:
     host, port = _place(url)
-    found: Attributes = {
-        "gen_ai.operation.name": _CHAT,
-        "gen_ai.provider.name": _provider(target, host),
-        "gen_ai.request.model": _shown(target.model),
-        "dragoman.upstream": target.upstream,
-        "dragoman.upstream.dialect": target.dialect,
-    }
-    if host:
-        found["server.address"] = host
-        found["server.port"] = port
-    return found
+    return _known(
+        {
+            "gen_ai.operation.name": _CHAT,
+            "gen_ai.provider.name": _provider(target, host),
+            "gen_ai.request.model": _shown(target.model),
+            "dragoman.upstream": target.upstream,
+            "dragoman.upstream.dialect": target.dialect,
+            "server.address": host or None,
+            "server.port": port if host else None,
+        }
+    )
 
 
 def _answer_attributes(attempt: _Attempt) -> Attributes:
     tally = attempt.tally
-    found: Attributes = {}
-    if attempt.error is not None:
-        found["error.type"] = attempt.error
-    if attempt.status:
-        found["http.response.status_code"] = attempt.status
-    if tally.response_id:
-        found["gen_ai.response.id"] = clean(tally.response_id, MAX_NAME)
-    if tally.model:
-        found["gen_ai.response.model"] = _shown(tally.model)
-    if tally.finish is not None:
-        found["gen_ai.response.finish_reasons"] = (tally.finish,)
+    found = _known(
+        {
+            "error.type": attempt.error,
+            "http.response.status_code": attempt.status or None,
+            "gen_ai.response.id": clean(tally.response_id, MAX_NAME) or None,
+            "gen_ai.response.model": _shown(tally.model) if tally.model else None,
+            "gen_ai.response.finish_reasons": None if tally.finish is None else (tally.finish,),
+        }
+    )
     if tally.usage is not None:
         for member, name in _USAGE.items():
             count: int | None = getattr(tally.usage, member)
@@ -600,45 +593,40 @@ def _call_attributes(name: str, call_id: str, hashed: InputHash) -> Attributes:
 
 def _tool_attributes(settled: CallSettled, name: str, server: str) -> Attributes:
     call = settled.call
-    found: Attributes = {
-        "gen_ai.operation.name": _EXECUTE_TOOL,
-        "gen_ai.tool.type": "extension",
-        **_call_attributes(name, call.call_id, hash_input(call.input)),
-    }
     result = hash_input(_text_of(settled.result))
-    found["dragoman.tool.call.result.bytes"] = result.bytes
-    found["dragoman.tool.call.result.sha256"] = result.sha256
-    if server:
-        found["dragoman.mcp.server"] = server
-    if settled.how != "done":
-        found["error.type"] = settled.how
-    return found
+    return _known(
+        {
+            "gen_ai.operation.name": _EXECUTE_TOOL,
+            "gen_ai.tool.type": "extension",
+            **_call_attributes(name, call.call_id, hash_input(call.input)),
+            "dragoman.tool.call.result.bytes": result.bytes,
+            "dragoman.tool.call.result.sha256": result.sha256,
+            "dragoman.mcp.server": server or None,
+            "error.type": None if settled.how == "done" else settled.how,
+        }
+    )
 
 
 def _receipt_attributes(receipt: Receipt, call: CallReceipt) -> Attributes:
     """A call of a receipt. What is the same on both wires has one attribute; an alias has two."""
-    found: Attributes = {
-        "dragoman.receipt.version": receipt.version,
-        "dragoman.receipt.place": call.place,
-        "dragoman.receipt.kind": call.kind,
-        "dragoman.receipt.executor": call.executor,
-        "dragoman.receipt.executable": call.executable,
+    found: dict[str, Value | None] = {
+        "version": receipt.version,
+        "place": call.place,
+        "kind": call.kind,
+        "executor": call.executor,
+        "executable": call.executable,
+        "equal": call.equal,
+        "paired": call.paired,
+        "truncated": receipt.truncated or None,
     }
-    for what, sides in (("id", call.id), ("name", call.name)):
-        for side, text in (("upstream", sides.upstream), ("client", sides.client)):
-            if text is not None:
-                found[f"dragoman.receipt.{side}.{what}"] = clean(text, MAX_NAME)
-    for side, hashed in (("upstream", call.upstream), ("client", call.client)):
-        if hashed is not None:
-            found[f"dragoman.receipt.{side}.bytes"] = hashed.bytes
-            found[f"dragoman.receipt.{side}.sha256"] = hashed.sha256
-    if call.equal is not None:
-        found["dragoman.receipt.equal"] = call.equal
-    if call.paired is not None:
-        found["dragoman.receipt.paired"] = call.paired
-    if receipt.truncated:
-        found["dragoman.receipt.truncated"] = True
-    return found
+    for side in ("upstream", "client"):
+        for what, sides in (("id", call.id), ("name", call.name)):
+            text: str | None = getattr(sides, side)
+            found[f"{side}.{what}"] = None if text is None else clean(text, MAX_NAME)
+        hashed: InputHash | None = getattr(call, side)
+        found[f"{side}.bytes"] = None if hashed is None else hashed.bytes
+        found[f"{side}.sha256"] = None if hashed is None else hashed.sha256
+    return _known({f"dragoman.receipt.{name}": value for name, value in found.items()})
 
 
 def _text_of(result: Result) -> str:

@@ -1,5 +1,6 @@
 """Items of calls that a gateway ran, back as calls and results; and what is remembered of them for other clients."""
 
+import pytest
 from msgspec import structs
 
 from dragoman._json import Raw, dumps
@@ -10,6 +11,7 @@ from dragoman.dialects.responses.mcp_calls import (
     end_mcp_call,
     mcp_result,
 )
+from dragoman.gateway.hosted import history
 from dragoman.gateway.hosted.history import (
     AnswerMemory,
     has_hosted_calls,
@@ -198,8 +200,10 @@ def test_answers_without_calls_of_ours_are_not_kept() -> None:
     assert memory.restore("me", request, is_own) is request
 
 
-def test_the_oldest_is_forgotten_first() -> None:
-    memory = AnswerMemory(max_characters=100)
+def test_the_oldest_is_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "MAX_CHARACTERS", 100)
+    monkeypatch.setattr(history, "MAX_ANSWER", 100)
+    memory = AnswerMemory()
     kept(memory, "one", *run_turns(Text(text="1" * 40)))
     kept(memory, "two", *run_turns(Text(text="2" * 40)))
     kept(memory, "large", *run_turns(Text(text="3" * 400)))
