@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import cast
 from urllib.parse import quote, urlsplit
 
-from msgspec import Struct
+from msgspec import Struct, ValidationError, convert
 
-from dragoman._json import FAST_FAILURES, dumps_document, loads, typed_decoder
+from dragoman._json import dumps_document, loads
 from dragoman.config.environment import state_folder, write_private
 from dragoman.errors import MalformedJson
 from dragoman.upstream.http.model_list import OfferedModel, read_model_list
@@ -132,9 +132,6 @@ class LastOutcome(Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-_read_outcome = typed_decoder(LastOutcome)
-
-
 class RecordedGateway(Struct, frozen=True):
     """A gateway of this user that runs. is_reloadable: it takes the signals that ask for a change."""
 
@@ -150,8 +147,8 @@ class RecordedGateway(Struct, frozen=True):
     def last_outcome(self) -> LastOutcome:
         try:
             with self.file.with_suffix(_OUTCOME).open("rb") as stream:
-                return _read_outcome(stream.read(_MAX_OUTCOME))
-        except (OSError, *FAST_FAILURES):
+                return convert(loads(stream.read(_MAX_OUTCOME)), LastOutcome)
+        except (OSError, MalformedJson, ValidationError):
             return LastOutcome()
 
 
