@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TextIO
 
+from msgspec import Struct
+
 from dragoman._json import dumps
 from dragoman.config.settings import LogSettings
 from dragoman.core.secrets import NO_SECRETS, Secrets, clean, redact
@@ -100,69 +102,113 @@ def level_of(record: RequestRecord) -> int:
     return logging.WARNING if record.status >= 400 else logging.INFO
 
 
+class _RequestLine(Struct, omit_defaults=True):
+    """The members of a line, in their order. The first nineteen are always there, and the others if they have a value."""
+
+    time: str
+    level: str
+    event: str
+    request_id: str
+    door: str
+    upstream: str
+    model: str
+    upstream_model: str
+    status: int
+    stream: bool
+    tool_calls: int
+    finish: str | None
+    input_tokens: int | None
+    output_tokens: int | None
+    first_byte_ms: float | None
+    duration_ms: float
+    bytes_in: int
+    bytes_out: int
+    attempts: int
+    peer: str = ""
+    failed_attempts: Sequence[str] = ()
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    tool_names: Sequence[str] = ()
+    error_kind: str | None = None
+    error: str | None = None
+    client_gone: bool = False
+    caller: str = ""
+    key: str = ""
+    losses: Sequence[str] = ()
+    repairs: Sequence[str] = ()
+    problems: Sequence[str] = ()
+    trace_id: str = ""
+    hosted_calls: int | None = None
+    hosted_names: Sequence[str] = ()
+    receipt: Sequence[str] | None = None
+    chat_contract: dict[str, object] | None = None
+
+
 def json_line(record: RequestRecord, now: float) -> str:
-    """The line of a request as one JSON object, without members that have no value."""
+    """The line of a request as one JSON object, without further members that have no value."""
     model = clean(record.model, MAX_NAME)
     is_renamed = record.upstream_model != record.model
-    line: dict[str, object] = {
-        "time": _utc(now),
-        "level": _LEVEL_NAMES[level_of(record)],
-        "event": "request",
-        "request_id": clean(record.request_id, MAX_NAME),
-        "door": record.door,
-        "upstream": record.upstream,
-        "model": model,
-        "upstream_model": clean(record.upstream_model, MAX_NAME) if is_renamed else model,
-        "status": record.status,
-        "stream": record.stream,
-        "tool_calls": record.call_count,
-        "finish": record.finish,
-        "input_tokens": record.input_tokens,
-        "output_tokens": record.output_tokens,
-        "first_byte_ms": None if record.first_byte_s is None else _ms(record.first_byte_s),
-        "duration_ms": _ms(record.duration_s),
-        "bytes_in": record.bytes_in,
-        "bytes_out": record.bytes_out,
-        "attempts": record.attempts,
-    }
-    if record.peer:
-        line["peer"] = record.peer
-    if record.failed:
-        line["failed_attempts"] = [f"{upstream} {kind}" for upstream, kind in record.failed]
-    if record.cached_tokens is not None:
-        line["cached_tokens"] = record.cached_tokens
-    if record.cache_write_tokens is not None:
-        line["cache_write_tokens"] = record.cache_write_tokens
-    if record.call_names:
-        line["tool_names"] = [clean(name, MAX_NAME) for name in record.call_names]
+    line = _RequestLine(  # by position, which takes half the time of a dictionary; keywords take longer than that
+        _utc(now),
+        _LEVEL_NAMES[level_of(record)],
+        "request",
+        clean(record.request_id, MAX_NAME),
+        record.door,
+        record.upstream,
+        model,
+        clean(record.upstream_model, MAX_NAME) if is_renamed else model,
+        record.status,
+        record.stream,
+        record.call_count,
+        record.finish,
+        record.input_tokens,
+        record.output_tokens,
+        None if record.first_byte_s is None else _ms(record.first_byte_s),
+        _ms(record.duration_s),
+        record.bytes_in,
+        record.bytes_out,
+        record.attempts,
+        record.peer,
+        [f"{upstream} {kind}" for upstream, kind in record.failed] if record.failed else (),
+        record.cached_tokens,
+        record.cache_write_tokens,
+        [clean(name, MAX_NAME) for name in record.call_names] if record.call_names else (),
+    )
     if record.error_kind is not None:
-        line["error_kind"] = record.error_kind
-        line["error"] = clean(redact(record.error[: MAX_MESSAGE * 2]), MAX_MESSAGE)
+        line.error_kind = record.error_kind
+        line.error = clean(redact(record.error[: MAX_MESSAGE * 2]), MAX_MESSAGE)
     if record.client_gone:
-        line["client_gone"] = True
-    if record.caller:
-        line["caller"] = record.caller
-    if record.key:
-        line["key"] = record.key
+        line.client_gone = True
+    if record.caller or record.key:
+        line.caller, line.key = record.caller, record.key
     if record.losses or record.repairs or record.problems:
-        line.update(_irregular(record))
+        line.losses = _listed([f"{each.code} {each.action} {each.where}" for each in record.losses])
+        line.repairs = _listed([f"{each.rule} {each.where}" for each in record.repairs])
+        line.problems = _listed([problem.kind for problem in record.problems])
     if record.hosted or record.receipt or record.obsidian or record.trace_id:
-        line.update(_special(record))
+        _add_special(line, record)
     return dumps(line).decode("utf-8")
 
 
-def _special(record: RequestRecord) -> dict[str, object]:
+def _add_special(line: _RequestLine, record: RequestRecord) -> None:
     """What only some answers have: a trace, calls that the gateway ran, a receipt, the Obsidian policy."""
-    line: dict[str, object] = {"trace_id": record.trace_id} if record.trace_id else {}
+    line.trace_id = record.trace_id
     if record.hosted:
-        line["hosted_calls"] = len(record.hosted)
-        line["hosted_names"] = [clean(call.name, MAX_NAME) for call in record.hosted[:MAX_LISTED]]
+        line.hosted_calls = len(record.hosted)
+        line.hosted_names = [clean(call.name, MAX_NAME) for call in record.hosted[:MAX_LISTED]]
     if record.receipt is not None:
         words = receipt_words(record.receipt)[:MAX_LISTED]
-        line["receipt"] = [clean(call, MAX_MESSAGE) for call in words]
+        line.receipt = [clean(call, MAX_MESSAGE) for call in words]
     if record.obsidian is not None:
-        line["chat_contract"] = _obsidian(record.obsidian)
-    return line
+        line.chat_contract = _obsidian(record.obsidian)
+
+
+def _listed(entries: list[str]) -> Sequence[str]:
+    """The first entries, and how many more there are."""
+    if not entries:
+        return ()
+    more = [f"and {len(entries) - MAX_LISTED} more"] if len(entries) > MAX_LISTED else []
+    return [*(clean(entry.rstrip(), MAX_NAME) for entry in entries[:MAX_LISTED]), *more]
 
 
 def _obsidian(report: ObsidianReport) -> dict[str, object]:
@@ -172,20 +218,6 @@ def _obsidian(report: ObsidianReport) -> dict[str, object]:
         "tool_call_names": [clean(name, MAX_NAME) for name in report.tool_call_names],
         "tool_call_ids": [clean(call_id, MAX_NAME) for call_id in report.tool_call_ids],
     }
-
-
-def _irregular(record: RequestRecord) -> dict[str, list[str]]:
-    named = {
-        "losses": [f"{loss.code} {loss.action} {loss.where}".rstrip() for loss in record.losses],
-        "repairs": [f"{repair.rule} {repair.where}".rstrip() for repair in record.repairs],
-        "problems": [problem.kind for problem in record.problems],
-    }
-    shown: dict[str, list[str]] = {}
-    for name, entries in named.items():
-        if entries:
-            more = [f"and {len(entries) - MAX_LISTED} more"] if len(entries) > MAX_LISTED else []
-            shown[name] = [*(clean(entry, MAX_NAME) for entry in entries[:MAX_LISTED]), *more]
-    return shown
 
 
 def _ms(seconds: float) -> float:
