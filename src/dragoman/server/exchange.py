@@ -295,8 +295,9 @@ class Exchange:
 
     def _check_head(self) -> None:
         gateway = self._gateway
-        limit = gateway.settings.server.max_header_bytes
-        check_head(self._raw_headers, limit, self._connection.line_bytes)
+        line = self._connection.line_bytes
+        if line is not None:
+            check_head(self._raw_headers, gateway.settings.server.max_header_bytes, line)
         caller = gateway.identify(self._raw_headers)
         self._caller_key, self.record.caller, self._owner = caller.key, caller.id, caller.owner
         self.record.key = caller.named

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import cast
 from urllib.parse import quote, urlsplit
 
-from msgspec import Struct, ValidationError, convert
+from msgspec import Struct
 
 from dragoman._json import dumps_document, loads
 from dragoman.config.environment import state_folder, write_private
@@ -147,9 +147,17 @@ class RecordedGateway(Struct, frozen=True):
     def last_outcome(self) -> LastOutcome:
         try:
             with self.file.with_suffix(_OUTCOME).open("rb") as stream:
-                return convert(loads(stream.read(_MAX_OUTCOME)), LastOutcome)
-        except (OSError, MalformedJson, ValidationError):
+                fields = _fields(stream.read(_MAX_OUTCOME))
+        except OSError:
             return LastOutcome()
+        count = fields.get("count")
+        problems, notes = _texts(fields.get("problems")), _texts(fields.get("notes"))
+        return LastOutcome(count if isinstance(count, int) else 0, problems, notes)
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    items = cast("list[object]", value) if isinstance(value, list) else ()
+    return tuple(each for each in items if isinstance(each, str))
 
 
 class GatewayRecord:

@@ -18,12 +18,12 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 
 class ClientConnection(Protocol):
-    """What an exchange needs of a connection.
+    """What an exchange needs of a connection."""
 
-    line_bytes: the size of the request's first line.
-    """
-
-    line_bytes: int
+    @property
+    def line_bytes(self) -> int | None:
+        """The size of the request's first line; None: the size of the head has been checked."""
+        ...
 
     def task(self) -> asyncio.Task[None] | None:
         """The task that serves the request."""
@@ -75,7 +75,7 @@ class WholeRequest:
     __slots__ = ("_body", "_headers", "line_bytes", "running")
 
     def __init__(self, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
-        self.line_bytes = 0  # the head has been checked
+        self.line_bytes = None
         self.running: asyncio.Task[None] | None = None
         self._headers = headers
         self._body = body

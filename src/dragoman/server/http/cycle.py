@@ -76,7 +76,7 @@ class Cycle:
         self,
         connection: HttpToolsProtocol,
         headers: list[tuple[bytes, bytes]],
-        target: bytes,
+        line_bytes: int | None,
         *,
         keep_alive: bool,
     ) -> None:
@@ -86,7 +86,7 @@ class Cycle:
         self.response_started = False
         self.chunked_encoding = False
         self.response_complete = False
-        self.line_bytes = len(b"POST  HTTP/1.1\r\n") + len(target)
+        self.line_bytes = line_bytes
         self._connection = connection
         self._transport = connection.transport
         self._flow = connection.flow

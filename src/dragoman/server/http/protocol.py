@@ -115,6 +115,7 @@ class GatewayProtocol(HttpToolsProtocol):
         "_is_half_closed",
         "_limits",
         "_problem",
+        "_read_bytes",
         "_reading",
         "_running",
         "_since",
@@ -137,7 +138,8 @@ class GatewayProtocol(HttpToolsProtocol):
         self._since = self.loop.time()  # when `_reading` began, or its time was last renewed
         self._came = 0  # bytes of a body since `_since`
         self._has_begun = False  # whether a request began in the last read
-        self._body_bytes = 0  # bytes of a body in the last read
+        self._read_bytes = 0  # of the last read
+        self._body_bytes = 0  # of the last read, those of a body
         self._excess = 0  # bytes outside of bodies, beyond what the body allows
         self._discarded = 0
         self._hosts = 0
@@ -156,6 +158,7 @@ class GatewayProtocol(HttpToolsProtocol):
             self._discard(len(data))
             return
         self._has_begun = False
+        self._read_bytes = len(data)
         self._body_bytes = 0
         # As uvicorn does, but without cancelling and arming a timer for each read (see `check_times`).
         try:
@@ -167,7 +170,7 @@ class GatewayProtocol(HttpToolsProtocol):
             self._refuse(426 if self._asks_to_switch(data) else 400, self._problem or _MALFORMED)
             return
         if not self._has_begun:
-            self._count(len(data))
+            self._count(self._read_bytes)
         if self._reading is not _BETWEEN:
             if self._has_begun or self._reading is not reading:
                 self._since = self.loop.time()
@@ -388,7 +391,11 @@ class GatewayProtocol(HttpToolsProtocol):
         if parser.get_method() != b"POST" or parser.get_http_version() != "1.1":
             return None
         keep_alive = parser.should_keep_alive() and not self._is_ending
-        return Cycle(self, self.headers, self.url, keep_alive=keep_alive), serve
+        # A head that came in one read, as most do, has no more bytes than the read.
+        line_bytes = None
+        if not self._has_begun or self._read_bytes > self._limits.max_header_bytes:
+            line_bytes = len(b"POST  HTTP/1.1\r\n") + len(self.url)
+        return Cycle(self, self.headers, line_bytes, keep_alive=keep_alive), serve
 
     def _make_room(self) -> None:
         """Make room in the pipeline for a request that comes before the previous one is answered."""
