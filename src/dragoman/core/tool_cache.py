@@ -26,9 +26,6 @@ MAX_SOURCE = 262_144
 MAX_MADE = 32
 
 
-_NOTHING = object()
-
-
 class CachedTools(tuple[Tool, ...]):  # noqa: SLOT001 -- a tuple can have no slot with a value
     """A tuple of tools, equal to the plain tuple. Only `made_of` uses `made`."""
 
@@ -80,12 +77,14 @@ def made_of(tools: tuple[Tool, ...], key: Hashable, make: Callable[[*Ts], T], *a
 
     The arguments are passed on, so that callers need no closures: every request would create them, and nearly none call them.
     """
-    if not isinstance(tools, CachedTools):
+    if type(tools) is not CachedTools:
         return make(*arguments)
     made = tools.made
-    found = made.get(key, _NOTHING)
-    if found is _NOTHING:
-        if len(made) >= MAX_MADE:
-            made.clear()
-        found = made[key] = make(*arguments)
-    return found  # type: ignore[return-value]  # a key stands for a type; a cast is a call, and there are many
+    try:
+        return made[key]  # type: ignore[return-value]  # a key stands for a type; a cast is a call, and there are many
+    except KeyError:
+        pass  # `make` is called outside, so that its exceptions have no context
+    if len(made) >= MAX_MADE:
+        made.clear()
+    found = made[key] = make(*arguments)
+    return found
