@@ -40,6 +40,7 @@ from dragoman.gateway.early_end import (
 from dragoman.gateway.plan import AnswerPlan
 from dragoman.gateway.reply import (
     MAX_BODY_BYTES,
+    SHORT,
     feed_slice,
     is_one_step,
     is_stream,
@@ -283,11 +284,12 @@ class AnswerWriter(Struct, eq=False):
         interpreter = self._interpreter
         if interpreter is None:
             return False
-        if not is_one_step(pieces, self._waiting):
+        is_short = len(pieces) == 1 and len(pieces[0]) + self._waiting <= SHORT  # as nearly all are
+        if not is_short and not is_one_step(pieces, self._waiting):
             self._rest = pieces.copy()  # the list belongs to the caller
             return False
         try:
-            return self._pass(interpreter, self._feed(pieces))
+            return self._pass(interpreter, interpreter.feed(b"".join(pieces)))
         except Exception as error:
             # The event loop calls `_take` and could not handle the exception: `_catch_up` raises it again.
             self._error = error

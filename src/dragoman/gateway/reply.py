@@ -14,8 +14,8 @@ T = TypeVar("T")
 MAX_BODY_BYTES = MAX_FRAME_BYTES
 """The limit of an answer that is not a stream. The last frame of a stream may hold the whole answer: same limit."""
 # Bytes and lines of a stream that are decoded in one step: one or two hundred usual frames, or a thousand comments, which
-# take ten microseconds each. Up to `_SHORT` bytes the lines need not be counted.
-_SHORT = 4 * 1024
+# take ten microseconds each. Up to `SHORT` bytes the lines need not be counted.
+SHORT = 4 * 1024
 _SLICE = 32 * 1024
 _MAX_LINES = 2048
 # The event loop needs a pause while a body inflates to much more than was received.
@@ -81,7 +81,7 @@ async def feed_slice(reader: Reader, feed: Callable[[list[bytes]], T], pieces: l
 def is_one_step(pieces: list[bytes], waiting: int) -> bool:
     """Whether a read of a stream may be decoded in one step. `waiting`: bytes of the frame that it may complete."""
     size = (len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces))) + waiting
-    return size <= _SHORT or (size <= _SLICE and _has_few_lines(b"".join(pieces)))
+    return size <= SHORT or (size <= _SLICE and _has_few_lines(b"".join(pieces)))
 
 
 def slices(pieces: list[bytes]) -> Iterator[list[bytes]]:
