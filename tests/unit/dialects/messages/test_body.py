@@ -242,8 +242,8 @@ def test_reason_is_settled_by_content() -> None:
 
 
 def test_only_calls_of_the_client_get_another_id_in_place_of_a_repeated_one() -> None:
-    search = {"type": "server_tool_use", "id": "a", "name": "web_search", "input": {}}
-    use = {"type": "tool_use", "id": "a", "name": "f", "input": {}}
+    search: Json = {"type": "server_tool_use", "id": "a", "name": "web_search", "input": {}}
+    use: Json = {"type": "tool_use", "id": "a", "name": "f", "input": {}}
     found, problems = read(body(search, search, use, reason="tool_use"))
     assert problems == ["repeated_id", "repeated_id"]
     ids = [part.call_id for part in found.choices[0].parts if isinstance(part, Call)]
