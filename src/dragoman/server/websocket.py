@@ -72,6 +72,8 @@ class SocketConnection(WholeRequest):
         self, create: Create, headers: list[tuple[bytes, bytes]], send_texts: SendTexts
     ) -> None:
         super().__init__(headers, create.body)
+        if create.headers:  # those of the handshake alone have been checked
+            self.line_bytes = 0
         self._send_texts = send_texts
         self._parser: FrameParser | None = None  # for frames of unusual form
         self._on_leave: Callable[[], None] | None = None

@@ -75,7 +75,7 @@ class WholeRequest:
     __slots__ = ("_body", "_headers", "line_bytes", "running")
 
     def __init__(self, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
-        self.line_bytes = None
+        self.line_bytes: int | None = None
         self.running: asyncio.Task[None] | None = None
         self._headers = headers
         self._body = body

@@ -319,6 +319,8 @@ class GatewayProtocol(HttpToolsProtocol):
                 self._hand_over(bytes(data))
                 return
             head = self._plain_head()
+            # It may have come in several reads, so that its size must be measured.
+            self._read_bytes += self._limits.max_header_bytes
             self.parser = HttpRequestParser(self)
             # As in uvicorn: of several pipelined requests, those before one that closes the connection are answered.
             self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
