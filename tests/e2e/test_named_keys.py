@@ -161,6 +161,24 @@ def test_second_model_in_a_request_does_not_get_past_the_models_of_a_key(
     assert scene.requests == []
 
 
+def test_second_model_in_a_continuation_does_not_get_past_the_models_of_a_key() -> None:
+    """An upstream that keeps responses gets the body of a continuation as the client sent it."""
+    with running_stage(
+        upstreams={"keeping": {"kind": "responses", "keeps_responses": True}},
+        server=ServerSettings(shutdown_grace=0.3, api_keys=(OPERATOR,)),
+        store=StoreSettings(url="memory:"),
+        further={"keys": {"keeping": key("keeping", models=("keeping/*",))}},
+    ) as stage:
+        scene = stage.scene("responses", ANSWER, ANSWER, route="keeping")
+        body = plain_body("responses", scene.model)
+        first = ask(stage.url, "responses", body, bearer("keeping")).json()["id"]
+        more = json.dumps({**body, "previous_response_id": first}).removeprefix("{")
+        other = f'{{"model": "dear", {more}'.encode()
+        answer = ask(stage.url, "responses", other, bearer("keeping"))
+        assert (answer.status_code, answer.json()["error"]["code"]) == (400, "repeated_member")
+        assert len(scene.requests) == 1
+
+
 @doors
 def test_models_inside_a_request_are_no_second_model(stage: Stage, door: str) -> None:
     scene = stage.scene("chat", ANSWER)

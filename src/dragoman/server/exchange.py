@@ -306,9 +306,10 @@ class Exchange:
 
     async def _admit(self) -> None:
         """Count a request of a named key, within its limits. Raises Forbidden, ReportedError."""
-        keys, record, request = self._gateway.named_keys, self.record, self._request
+        keys, record = self._gateway.named_keys, self.record
+        asked = self._native or self._request
         if self._key_use is None and (self._memory is None or self._memory.generates):
-            body = None if request is None else request.body
+            body = None if asked is None else asked.body
             self._key_use = await keys.admit(record.key, record.model, body)
 
     def _read(self, body: bytes) -> Awaitable[Continuation] | None:

@@ -112,6 +112,8 @@ class _Restorer:
 
 MAX_CHARACTERS = 64 * 1024 * 1024
 """The limit for all stored answers: some thousand answers with long results."""
+PART_CHARACTERS = 400
+"""What a part counts besides its text: an answer of a few words takes more than a kilobyte of memory."""
 MAX_ANSWER = 4 * 1024 * 1024
 """The limit for one answer: a conversation with more in one turn fits into no model."""
 
@@ -145,7 +147,7 @@ class AnswerMemory:
             for turn in answer
             for part in turn.parts
         )
-        size = sum(part_size(part) for turn in answer for part in turn.parts)
+        size = sum(part_size(part) + PART_CHARACTERS for turn in answer for part in turn.parts)
         if not hosted or size > MAX_ANSWER:
             return
         own = [
