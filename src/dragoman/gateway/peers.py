@@ -134,6 +134,7 @@ class PeerHealth:
         if not self.is_out or _is_harmful_status(status) or status in _ACCOUNT_STATUSES:
             return False
         self.is_out = False
+        self._probe = -abs(self._probe)  # it has ended: its answer may take long
         return True
 
     def succeeded(self, model: str) -> None:

@@ -7,6 +7,7 @@ call and await before the next write; None means that the write is done.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Protocol
 
@@ -99,12 +100,12 @@ class WholeRequest:
 class AsgiConnection:
     """A connection under any ASGI server."""
 
-    __slots__ = ("_headers", "_receive", "_send", "line_bytes")
+    __slots__ = ("_headers", "_receive", "_server_send", "line_bytes")
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._headers: list[tuple[bytes, bytes]] = scope["headers"]
         self._receive = receive
-        self._send = send
+        self._server_send = send
         self.line_bytes = line_bytes(scope)
 
     def task(self) -> asyncio.Task[None] | None:
@@ -135,6 +136,10 @@ class AsgiConnection:
 
     def finish(self, data: bytes) -> Pending:
         return partial(self._send, {"type": "http.response.body", "body": data})
+
+    async def _send(self, message: Message) -> None:
+        with suppress(OSError):  # the client has left: its disconnect is the next message
+            await self._server_send(message)
 
     async def _start(self, status: int, headers: Headers, data: bytes, *, is_more: bool) -> None:
         head = {"type": "http.response.start", "status": status, "headers": list(headers)}
