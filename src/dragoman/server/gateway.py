@@ -72,6 +72,7 @@ class Gateway:
     dump: Dump | None
     hosted_servers: HostedServers | None
     tracing: "Tracing | None"
+    named_keys: NamedKeys
     clock: Callable[[], float]
 
     def __init__(self, settings: Settings, before: "Gateway | None" = None) -> None:
@@ -94,7 +95,9 @@ class Gateway:
             self._share(before)
         self._make_own(settings, before)
         self.is_storing = self.store.is_on
-        self.named_keys = NamedKeys(settings, self.store, time.time, self.telemetry.key_refused)
+        refused = self.telemetry.key_refused
+        unstored = {} if before is None else before.named_keys.unstored
+        self.named_keys = NamedKeys(settings, self.store, time.time, refused, unstored)
         self.models = UpstreamModels(self.upstreams)
         self.clock = time.monotonic
         self.wall_clock = time.time
