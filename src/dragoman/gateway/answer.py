@@ -301,27 +301,26 @@ class AnswerWriter(Struct, eq=False):
         if interpreter is None:
             return
         for part in slices(pieces):
-            size = interpreter.waiting + sum(map(len, part))
-            output = self._feed(part) if size < LARGE else await self._feed_large(part, size)
+            size = interpreter.waiting + len(part)
+            if size < LARGE:
+                output = interpreter.feed(part)
+            else:
+                output = await self._feed_large(interpreter, part, size)
             if not self._pass(interpreter, output):
                 if self._is_done:
                     return
                 await self._catch_up()
             await asyncio.sleep(0)
 
-    async def _feed_large(self, pieces: list[bytes], size: int) -> bytes:
+    async def _feed_large(self, interpreter: Interpreter, data: bytes, size: int) -> bytes:
         """Decode a large frame in a thread. No keep-alive may use the interpreter meanwhile."""
         client = self._client
         keep_alive, client.keep_alive = client.keep_alive, None
         try:
-            return await offload(size, self._feed, pieces)
+            return await offload(size, interpreter.feed, data)
         finally:
             if not client.finished:
                 client.keep_alive = keep_alive
-
-    def _feed(self, pieces: list[bytes]) -> bytes:
-        interpreter = self._interpreter
-        return b"" if interpreter is None else interpreter.feed(b"".join(pieces))
 
     def _pass(self, interpreter: Interpreter, output: bytes) -> bool:
         client = self._client
@@ -393,7 +392,7 @@ class AnswerWriter(Struct, eq=False):
                 if size > MAX_ANSWER_BYTES:
                     raise _too_large()
                 for part in slices([data]):
-                    await feed_slice(collector, lambda some: collector.feed(b"".join(some)), part)
+                    await feed_slice(collector, part)
                 data = b"" if collector.is_over else await reply.read()
             collector.close()
         except GatewayError as error:

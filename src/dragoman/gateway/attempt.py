@@ -455,21 +455,23 @@ class EventStream:
             AttemptFailed: the upstream sent an error in place of an answer.
         """
         reply = self._reply
+        events: list[Event] = []
         try:
             data = await reply.read()
             if not is_stream(reply.headers.get("content-type", ""), data):
                 self._is_done = self._is_over = True
                 data = await read_whole(reply, MAX_BODY_BYTES, data)
-                events = self._without_secrets(await offload(len(data), self._reader.body, data))
+                events += self._without_secrets(await offload(len(data), self._reader.body, data))
+                first = _beginning(events)
             else:
-                events = await self._read(data)
-                while not self._has_begun(events):
-                    events = [*events, *await self._read(await reply.read())]
-                self._is_over = self._is_over or self._reader.is_over
+                read = await self._read(data)
+                while (first := _beginning(read)) is None and not self._is_over:
+                    events += read
+                    read = await self._read(await reply.read())
+                events += read
         except GatewayError as error:
             raise AttemptFailed(self._secrets.hide_error(error_info(error))) from error
         self._first = events
-        first = next((event for event in events if isinstance(event, (Started, Failed))), None)
         if isinstance(first, Failed):
             raise AttemptFailed(first.error)
 
@@ -479,9 +481,6 @@ class EventStream:
             await let_go(self._reply)
         else:
             self._reply.close()
-
-    def _has_begun(self, events: Sequence[Event]) -> bool:
-        return self._is_over or any(isinstance(event, (Started, Failed)) for event in events)
 
     async def _next(self) -> Sequence[Event]:
         try:
@@ -500,7 +499,7 @@ class EventStream:
         else:
             sliced: list[Event] = []
             for part in slices([data]):
-                sliced += await feed_slice(reader, lambda some: reader.feed(b"".join(some)), part)
+                sliced += await feed_slice(reader, part)
             events = sliced
         self._is_over = reader.is_over
         self._is_done = reader.is_cut
@@ -513,3 +512,8 @@ class EventStream:
             structs.replace(event, error=hide(event.error)) if isinstance(event, Failed) else event
             for event in events
         ]
+
+
+def _beginning(events: Sequence[Event]) -> Started | Failed | None:
+    """The event with which an answer begins. Only what is no part of it, such as a ping, may come before."""
+    return next((event for event in events if isinstance(event, (Started, Failed))), None)
