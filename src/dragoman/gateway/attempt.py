@@ -2,7 +2,8 @@
 
 It has three callers. The HTTP exchange writes the answer to its client. Hosted tools and the agent use `UpstreamModel`,
 which gives the engine the events of the answer. `upstream.retry` decides what follows a failed attempt, and `peers.py` which
-target is next; the results of the attempts are noted in the peers' health. An attempt can fail only while nothing of its answer has been forwarded; after that the answer may break off, but no upstream is asked again.
+target is next; the results of the attempts are noted in the peers' health. An attempt can fail only while nothing of its answer has
+been forwarded; after that the answer may break off, but no upstream is asked again.
 """
 
 import asyncio

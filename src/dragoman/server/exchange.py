@@ -232,7 +232,10 @@ class Exchange:
         self.record.bytes_in = len(body)
         if self._capture is not None:
             self._capture.take_request(body)
-        continuing = self._read(body) if len(body) < LARGE else await self._read_large(body)
+        size = len(body)
+        request = self._decode(body) if size < LARGE else await offload(size, self._decode, body)
+        continuing = self._note_request(body, request)
+        del request
         if self._is_handed_over:
             background, is_stream = self._hand_over(body)
             del body
@@ -312,28 +315,12 @@ class Exchange:
             body = None if asked is None else asked.body
             self._key_use = await keys.admit(record.key, record.model, body)
 
-    def _read(self, body: bytes) -> Awaitable[Continuation] | None:
-        """Decode the request. Returns an awaitable that finds the response that the request continues, if there is one."""
-        if self._submits is None:
-            return self._note_request(body, self._decode(body))
-        self._check_body(body)
-        return continue_submitted(self._gateway.store, self._submits, body, self._caller())
-
-    async def _read_large(self, body: bytes) -> Awaitable[Continuation] | None:
-        """Decode a large request without blocking the event loop."""
-        size = len(body)
-        if self._submits is None:
-            return self._note_request(body, await offload(size, self._decode, body))
-        await offload(size, self._check_body, body)
-        return continue_submitted(self._gateway.store, self._submits, body, self._caller())
-
-    def _check_body(self, body: bytes) -> None:
-        server = self._gateway.settings.server
-        check_json(body, max_depth=server.max_depth, max_values=server.max_values)
-
-    def _decode(self, body: bytes) -> Request:
+    def _decode(self, body: bytes) -> Request | None:
+        """The request; None for outputs of calls, which are read together with the response that they belong to."""
         server, codec = self._gateway.settings.server, self._door.codec
         check_json(body, max_depth=server.max_depth, max_values=server.max_values)
+        if self._submits is not None:
+            return None
         request = codec.decode_request(body)
         if codec.check_request is not None:
             codec.check_request(request)
@@ -341,7 +328,11 @@ class Exchange:
             request = structs.replace(request, stream=None, store=False)
         return request
 
-    def _note_request(self, body: bytes, request: Request) -> Awaitable[Continuation] | None:
+    def _note_request(self, body: bytes, request: Request | None) -> Awaitable[Continuation] | None:
+        """Returns an awaitable that finds the response that the request continues, if there is one."""
+        if request is None:
+            submits = self._submits or ""
+            return continue_submitted(self._gateway.store, submits, body, self._caller())
         self.record.model = request.model
         self._asked = request
         if self.record.trace is not None:
@@ -701,7 +692,11 @@ class Exchange:
             plan = structs.replace(plan, encode=structs.replace(plan.encode, edits=self._edits))
         if summary is not None:
             plan = structs.replace(plan, relay="none")
-        elif request.compact_at is not None and target.compacts and not target.is_same_dialect:
+        elif (
+            request.compact_at is not None
+            and target.accepts.compacts
+            and not target.is_same_dialect
+        ):
             plan = plan_inline(plan)
         if self._keeper is not None:
             plan = plan_kept(plan, self._keeper, target, is_native=not asked.is_rebuilt)

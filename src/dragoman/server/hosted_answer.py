@@ -72,8 +72,9 @@ _EVENT_BYTES = 64  # the least that one event adds to a body; decides whether a 
 class HostedRequest(Struct, frozen=True, kw_only=True):
     """A request that is served with the tools of these servers, and with a search for its deferred tools.
 
-    hosted_servers: None if the gateway has none. search: None if the upstreams need none. prepare: completes the request for one upstream. keeper: stores the answer. settings: what the answer repeats of the
-    client's request. edits: returns the report of what was cleared from the conversation (`gateway/context_edits.py`).
+    hosted_servers: None if the gateway has none. search: None if the upstreams need none. prepare: completes the request for one
+    upstream. keeper: stores the answer. settings: what the answer repeats of the client's request. edits: returns the report of what
+    was cleared from the conversation (`gateway/context_edits.py`).
     """
 
     gateway: "Gateway"
@@ -87,11 +88,11 @@ class HostedRequest(Struct, frozen=True, kw_only=True):
     headers: Mapping[bytes, bytes]
     sender: Sender
     owner: str
-    prepare: Prepare | None = None
-    keeper: Keeper | None = None
-    settings: Request | None = None
-    search: ToolSearch | None = None
-    edits: Callable[[], Raw | None] = lambda: None
+    prepare: Prepare
+    keeper: Keeper | None
+    settings: Request | None
+    search: ToolSearch | None
+    edits: Callable[[], Raw | None]
 
 
 class HostedAnswer:
@@ -99,7 +100,6 @@ class HostedAnswer:
 
     def __init__(self, job: HostedRequest) -> None:
         self.tally = Tally()
-        self.is_stream = False  # no upstream's reply is left to be read at its end
         self.obsidian: ObsidianAnswer | None = None
         self._job = job
         self._wants_stream = job.request.stream is True
@@ -241,8 +241,7 @@ class HostedAnswer:
         )
 
     async def _prepare(self, request: Request, target: AttemptTarget) -> Request:
-        if self._job.prepare is not None:
-            request = await self._job.prepare(request, target)
+        request = await self._job.prepare(request, target)
         if self._job.search is not None:
             request = self._job.search.fit(request, target)
         policy = self._job.gateway.obsidian_policy(target, self._job.headers)

@@ -1,8 +1,8 @@
 """Puts calls that the gateway ran back into the conversations that clients send. Pure.
 
-A Responses client sends the items of these calls back. Each item becomes a function call and its result for the upstream, so the conversation is complete in every dialect.
-Adjacent calls stay together, with their results after them, because a provider accepts the calls of one answer only in one
-message.
+A Responses client sends the items of these calls back. Each item becomes a function call and its result for the upstream, so the
+conversation is complete in every dialect. Adjacent calls stay together, with their results after them, because a provider accepts the
+calls of one answer only in one message.
 
 A client of Chat or Messages sends back only the text and its own calls, so the model would not see what the tools returned. The
 gateway therefore stores the turns of an answer (`AnswerMemory`) and puts them in place of the client's version. The key consists of the

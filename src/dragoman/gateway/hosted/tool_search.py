@@ -233,10 +233,7 @@ class _SearchFunction(Struct, frozen=True):
     """The function that the model calls in place of a provider's search."""
 
     offer: Offer
-    answer: Callable[[Invocation], Awaitable[Output]]
-
-    def run(self, invocation: Invocation) -> Awaitable[Output]:
-        return self.answer(invocation)
+    run: Callable[[Invocation], Awaitable[Output]]
 
 
 def _offer(search: Declaration, name: str) -> Offer:

@@ -1,8 +1,8 @@
 """A request's connection to its client: the exchange reads the request from it and writes the answer to it.
 
 There are `AsgiConnection`, for any ASGI server, and `cycle.Cycle`, for our own server, which needs far fewer steps; and for requests
-that came in another way, those that extend `WholeRequest`. A write that cannot finish at once (the client does not read, or the server must be awaited) returns a function to
-call and await before the next write; None means that the write is done.
+that came in another way, those that extend `WholeRequest`. A write that cannot finish at once (the client does not read, or the
+server must be awaited) returns a function to call and await before the next write; None means that the write is done.
 """
 
 import asyncio
