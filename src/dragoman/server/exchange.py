@@ -129,10 +129,8 @@ class Exchange:
         "_stop_reason",
         "_submits",
         "_task",
-        "_watcher",
         "client",
         "has_slot",
-        "is_over",
         "only_upstream",
         "record",
         "request_id",
@@ -169,9 +167,7 @@ class Exchange:
         self.client.on_start = self._forget_request
         self.record = gateway.make_record(door, self.request_id, self._headers, method)
         self.has_slot = False
-        self.is_over = False
         self.only_upstream: str | None = None  # set: the one to ask, whatever the routes say
-        self._watcher: asyncio.Task[None] | None = None
         self._task: asyncio.Task[None] | None = None
         self._answer: AnswerWriter | HostedAnswer | None = None
         self._recorder = AttemptRecorder(gateway, self.record, self.client, self._capture)
@@ -196,9 +192,9 @@ class Exchange:
     async def run(self) -> None:
         """Serve the request and answer every error; only a cancellation from outside is raised."""
         self._task = self._connection.task()
-        is_called = self._connection.on_leave(self._client_left)
+        self._connection.on_leave(self._client_left)
         try:
-            await self._serve(is_watched=is_called)
+            await self._serve()
         except ClientGone:
             self.record.client_gone = True
         except asyncio.CancelledError:
@@ -215,8 +211,7 @@ class Exchange:
         finally:
             self._end()
 
-    async def _serve(self, *, is_watched: bool) -> None:
-        """Serve the request. `is_watched`: this exchange is called when its client leaves."""
+    async def _serve(self) -> None:
         gateway = self._gateway
         connection = self._connection
         gateway.begin(self)
@@ -227,8 +222,6 @@ class Exchange:
             body = await read_body(connection.receive, self._raw_headers, limit, whole=body)
         gateway.slots.acquire()  # clients that stall while sending take none
         self.has_slot = True
-        if not is_watched:
-            gateway.watch_soon(self)
         self.record.bytes_in = len(body)
         if self._capture is not None:
             self._capture.take_request(body)
@@ -482,17 +475,6 @@ class Exchange:
         self._request = self._native = self._continuation = self._asked = None
         self._raw_headers = []
         self._headers = {}
-
-    def watch(self) -> None:
-        """Start to watch for the client's leaving."""
-        if self._watcher is None and not self.is_over:
-            self._watcher = asyncio.create_task(self._watch())
-
-    async def _watch(self) -> None:
-        """Cancel the exchange when its client leaves."""
-        while (await self._connection.receive())["type"] != "http.disconnect":
-            pass
-        self._client_left()
 
     def _client_left(self) -> None:
         if not self.client.finished and self._task is not None:
@@ -766,12 +748,9 @@ class Exchange:
 
     def _end(self) -> None:
         """Release everything and write the record, however the exchange ended."""
-        self.is_over = True
         self._connection.on_leave(None)
         if self._deadline is not None:
             self._deadline.cancel()
-        if self._watcher is not None:
-            self._watcher.cancel()
         self._gateway.forget(self)
         if self._keeper is not None:
             self._keeper.close()

@@ -51,8 +51,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _MAX_REQUEST_ID = 128  # longest id of a client; longer ones are replaced
-# Half of the time in which a client's leaving must reach the upstream, with room for a busy loop.
-_UNWATCHED_SECONDS = 0.03
 _RECORDS_SECONDS = 0.05  # how late a log line may be
 _SWEEP_SECONDS = 1.0  # how late a keep-alive may be
 _STORE_SECONDS = 5.0  # in which background responses that a shutdown ended must be stored
@@ -107,7 +105,6 @@ class Gateway:
         self.is_replaced = False
         self._is_unused = asyncio.Event()
         self._is_cut_short = False
-        self._unwatched: list[Exchange] = []
         self._records: list[RequestRecord] = []
         self._flushing: asyncio.TimerHandle | None = None
         self._sweeper: asyncio.Task[None] | None = None
@@ -227,20 +224,6 @@ class Gateway:
             if self.hosted_servers is not None:
                 self.hosted_servers.start()
             self.upstreams.start(self.limits.note_headers)
-
-    def watch_soon(self, exchange: Exchange) -> None:
-        """Let an exchange watch its client soon; most small exchanges end before that.
-
-        A watching task would cost a small exchange a tenth of its time, so one timer starts the tasks of those still open.
-        """
-        if not self._unwatched:
-            asyncio.get_running_loop().call_later(_UNWATCHED_SECONDS, self._watch_all)
-        self._unwatched.append(exchange)
-
-    def _watch_all(self) -> None:
-        unwatched, self._unwatched = self._unwatched, []
-        for exchange in unwatched:
-            exchange.watch()
 
     def note(self, record: RequestRecord) -> None:
         """Count a finished exchange and log its line soon, together with others that end at about the same time."""

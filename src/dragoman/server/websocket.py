@@ -80,11 +80,10 @@ class SocketConnection(WholeRequest):
         self._has_left = False
         self._beginning = lane_member(create.lane)
 
-    def on_leave(self, call: Callable[[], None] | None) -> bool:
+    def on_leave(self, call: Callable[[], None] | None) -> None:
         self._on_leave = call
         if call is not None and self._has_left:
             call()  # the client left before the exchange registered `call`
-        return True
 
     def leave(self) -> None:
         """Report that the client has left."""
