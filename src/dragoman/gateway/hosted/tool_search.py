@@ -233,7 +233,10 @@ class _SearchFunction(Struct, frozen=True):
     """The function that the model calls in place of a provider's search."""
 
     offer: Offer
-    run: Callable[[Invocation], Awaitable[Output]]
+    answer: Callable[[Invocation], Awaitable[Output]]
+
+    def run(self, invocation: Invocation) -> Awaitable[Output]:
+        return self.answer(invocation)
 
 
 def _offer(search: Declaration, name: str) -> Offer:

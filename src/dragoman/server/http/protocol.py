@@ -396,7 +396,7 @@ class GatewayProtocol(HttpToolsProtocol):
         keep_alive = parser.should_keep_alive() and not self._is_ending
         # A head that came in one read, as most do, has no more bytes than the read. The limit is that of now, not of `_limits`.
         line_bytes = None
-        most: int = self.app.limits.max_header_bytes  # pyright: ignore[reportUnknownMemberType] -- uvicorn does not type it
+        most: int = self.app.limits.max_header_bytes  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType] -- a cast is a call
         if not self._has_begun or self._read_bytes > most:
             line_bytes = len(b"POST  HTTP/1.1\r\n") + len(self.url)
         return Cycle(self, self.headers, line_bytes, keep_alive=keep_alive), serve
