@@ -122,28 +122,6 @@ class Sender(Struct, frozen=True):
     request_id: str = ""
 
 
-def upstream_request(
-    request: PlannedRequest,
-    target: AttemptTarget,
-    *,
-    stream: bool,
-    headers: Mapping[str, str],
-    client_key: str | None = None,
-    request_id: str = "",
-) -> UpstreamRequest:
-    """The planned request in the form that `Upstream.send` takes."""
-    return UpstreamRequest(
-        dialect=target.dialect,
-        body=request.encoded.body,
-        stream=stream,
-        model=target.model,
-        headers=headers,
-        client_key=client_key,
-        request_id=request_id,
-        betas=request.encoded.betas,
-    )
-
-
 async def try_targets(
     upstreams: Upstreams,
     targets: Sequence[AttemptTarget],
@@ -392,13 +370,15 @@ class UpstreamModel:
         self._observer.sent(target, planned)
         logger.debug("asking %s for %s in %s", target.peer, target.model, target.dialect)
         sender = self._sender
-        sent = upstream_request(
-            planned,
-            target,
+        sent = UpstreamRequest(
+            dialect=target.dialect,
+            body=planned.encoded.body,
             stream=stream,
+            model=target.model,
             headers=sender.headers,
             client_key=sender.client_key,
             request_id=sender.request_id,
+            betas=planned.encoded.betas,
         )
         # Ids are minted from the seed, and must differ within one conversation.
         seed = f"{sender.request_id or f'run_{getrandbits(64):016x}'}.{self._requests}"

@@ -27,7 +27,7 @@ from dragoman.dialects.responses.request import asks_for_background
 from dragoman.dialects.translate import TranslatedBody, make_encoder
 from dragoman.errors import GatewayError, RequestRefused
 from dragoman.gateway.answer import AnswerWriter, failed_stream, settle
-from dragoman.gateway.attempt import AttemptFailed, Sender, send, try_targets, upstream_request
+from dragoman.gateway.attempt import AttemptFailed, Sender, send, try_targets
 from dragoman.gateway.compaction import (
     SummaryPlan,
     expand,
@@ -92,6 +92,7 @@ from dragoman.state.continuation import (
 )
 from dragoman.state.escrow import FAMILIES, restore
 from dragoman.state.keeper import Keeper
+from dragoman.upstream.base import UpstreamRequest
 
 if TYPE_CHECKING:
     from dragoman.server.gateway import Gateway
@@ -509,7 +510,6 @@ class Exchange:
         self._answer = answer = HostedAnswer(
             HostedRequest(
                 gateway=gateway,
-                hosted_servers=hosted_servers,
                 servers=servers,
                 door=self._door,
                 client=self.client,
@@ -596,13 +596,15 @@ class Exchange:
             planned = await offload(size, plan_request, asked, target, stream=stream)
         recorder.sent(target, planned)
         plan = self._plan(asked, target, planned, summary)
-        sent = upstream_request(
-            planned,
-            target,
+        sent = UpstreamRequest(
+            dialect=target.dialect,
+            body=planned.encoded.body,
             stream=stream,
+            model=target.model,
             headers=ClientHeaders(self._headers),
             client_key=self._caller_key,
             request_id=self.request_id,
+            betas=planned.encoded.betas,
         )
         del asked, planned
         upstream = gateway.upstreams.by_name[target.peer]

@@ -323,19 +323,6 @@ class RequestTrace:
     trace_id: 32 hex digits, for the log; empty if there is no trace.
     """
 
-    __slots__ = (
-        "_attempt",
-        "_began",
-        "_door",
-        "_is_observed",
-        "_method",
-        "_numbers",
-        "_span",
-        "_tracing",
-        "_wall",
-        "trace_id",
-    )
-
     def __init__(self, tracing: Tracing, door: Door, context: Context, method: str) -> None:
         self._tracing = tracing
         self._door = door
