@@ -2,6 +2,7 @@
 
 import sys
 from types import FrameType
+from typing import Any
 
 from dragoman.config.settings import InspectSettings, Settings
 from dragoman.core.secrets import NO_SECRETS
@@ -15,9 +16,8 @@ def test_an_id_that_a_client_repeats_is_made_unique_in_a_few_steps() -> None:
     inspector = Inspector(settings, NO_SECRETS, lambda: 0.0)
     lines = 0
 
-    def count(frame: FrameType, event: str, _value: object) -> object:
+    def count(_frame: FrameType, event: str, _value: Any) -> Any:
         nonlocal lines
-        frame.f_trace_opcodes = False
         lines += event == "line"
         return count
 
