@@ -334,8 +334,7 @@ class AnswerWriter(Struct, eq=False):
                 self._plan.keeper.take(output)
             self._pending = client.write(output)
             if client.bytes_out > MAX_ANSWER_BYTES:
-                self._error = _too_large()
-                return False
+                raise too_large()
         else:
             self._waiting = interpreter.waiting
         return self._pending is None
@@ -390,7 +389,7 @@ class AnswerWriter(Struct, eq=False):
             while data and not collector.is_over:
                 size += len(data)
                 if size > MAX_ANSWER_BYTES:
-                    raise _too_large()
+                    raise too_large()
                 for part in slices([data]):
                     await feed_slice(collector, part)
                 data = b"" if collector.is_over else await reply.read()
@@ -532,7 +531,8 @@ def _beginning(pieces: list[bytes]) -> bytes:
     return pieces[0] if len(pieces[0]) >= _LONG_ENOUGH else b"".join(pieces)
 
 
-def _too_large() -> FrameTooLarge:
+def too_large() -> FrameTooLarge:
+    """The error for an answer of more than `MAX_ANSWER_BYTES`."""
     return FrameTooLarge(f"expected an answer of at most {MAX_ANSWER_BYTES:,} bytes, got more")
 
 

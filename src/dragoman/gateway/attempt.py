@@ -23,7 +23,7 @@ from dragoman.core.failures import ReportedError, error_info
 from dragoman.core.secrets import Secrets
 from dragoman.dialects.registry import upstream_codec
 from dragoman.errors import GatewayError
-from dragoman.gateway.answer import AnswerReader
+from dragoman.gateway.answer import MAX_ANSWER_BYTES, AnswerReader, too_large
 from dragoman.gateway.peers import PeerOrder, conversation_key, is_beside
 from dragoman.gateway.plan import (
     ClientRequest,
@@ -399,7 +399,7 @@ class UpstreamModel:
 class EventStream:
     """An answer while it arrives: an iterator that returns the events of one read at a time."""
 
-    __slots__ = ("_first", "_is_done", "_is_over", "_reader", "_reply", "_secrets", "target")
+    __slots__ = ("_first", "_is_done", "_is_over", "_reader", "_reply", "_secrets", "_size", "target")  # fmt: skip
 
     def __init__(
         self, reply: UpstreamReply, reader: AnswerReader, target: AttemptTarget, secrets: Secrets
@@ -408,6 +408,7 @@ class EventStream:
         self._secrets = secrets
         self._reply = reply
         self._reader = reader
+        self._size = 0  # bytes of the stream so far
         self._first: Sequence[Event] = ()
         self._is_over = False
         self._is_done = False  # nothing more of the reply has to be read
@@ -474,6 +475,9 @@ class EventStream:
         if not data:
             self._is_over = True
             return self._without_secrets(self._reader.close())
+        self._size += len(data)
+        if self._size > MAX_ANSWER_BYTES:
+            raise too_large()
         reader = self._reader
         if is_one_step([data], reader.waiting):
             events = reader.feed(data)
