@@ -333,13 +333,12 @@ class Gateway:
         await self._end_all_background()
         if self._sweeper is not None:
             self._sweeper.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._sweeper
+            await asyncio.wait([self._sweeper])
             self._sweeper = None
         used = {id(part) for other in others for part in other.parts()}
         for part in self.parts():
             if id(part) not in used:
-                await part.close()
+                await _close(part)
         if self._flushing is not None:
             self._flushing.cancel()
         self.flush()
@@ -451,6 +450,14 @@ class Gateway:
             ):
                 client.last_write = self.clock()
                 writes.create_task(_keep_open(exchange))
+
+
+async def _close(part: _Part) -> None:
+    """Close one part. A failure must not keep the others open, nor cost the last log lines."""
+    try:
+        await part.close()
+    except Exception:
+        logger.exception("%s could not be closed", type(part).__name__)
 
 
 def _make_tracing(settings: OtelSettings) -> "Tracing | None":
