@@ -28,6 +28,7 @@ from dragoman.model.outcome import Loss, Problem, Repair
 from dragoman.model.parts import Dialect
 from dragoman.model.request import Request, Tool
 from dragoman.obsidian.answer import ObsidianAnswer, formats_for, stage_without_tools
+from dragoman.obsidian.policy import ObsidianPolicy
 from dragoman.obsidian.request import apply_to_request
 from dragoman.state.continuation import Continuation, previous_missing, references
 from dragoman.state.escrow import FAMILIES, Escrow, seen_by
@@ -269,15 +270,7 @@ def plan_answer(  # noqa: PLR0913 -- the request and what was sent for it, and w
     written = None if relay == "exact" else _stage(request, planned, target, seed)
     change = _joined(written, stops)
     if target.obsidian is not None:
-        obsidian = ObsidianAnswer(
-            target.obsidian,
-            tools=request.tools,
-            names=planned.names,
-            text_calls=written,
-            stops=stops,
-            losses=target.settings.losses,
-            choices=request.choices or 1,
-        )
+        obsidian = _obsidian_answer(target.obsidian, request, planned, target, written, stops)
         change, names = obsidian.feed, None  # `obsidian` restores the names itself
     return AnswerPlan(
         client_dialect=target.client_dialect,
@@ -336,6 +329,25 @@ def settings_of_client(request: Request, *, is_stored: bool) -> Request:
         heads += 1
     store = is_stored if request.store is None else request.store
     return structs.replace(request, turns=request.turns[:heads], store=store)
+
+
+def _obsidian_answer(
+    policy: ObsidianPolicy,
+    request: Request,
+    planned: PlannedRequest,
+    target: AttemptTarget,
+    stage: TextCallStage | None,
+    stops: StopStage | None,
+) -> ObsidianAnswer:
+    return ObsidianAnswer(
+        policy,
+        tools=request.tools,
+        names=planned.names,
+        text_calls=stage,
+        stops=stops,
+        losses=target.settings.losses,
+        choices=request.choices or 1,
+    )
 
 
 def _stop_stage(sequences: tuple[str, ...], target: AttemptTarget) -> StopStage | None:
