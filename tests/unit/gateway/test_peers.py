@@ -118,13 +118,13 @@ def test_a_probe_that_was_answered_hinders_no_later_one_while_its_answer_runs() 
     assert peer.health.replied(200)
     for _ in range(3):
         peer.fail()
-    assert peer.state is PeerState.COOLING
+    assert (peer.state, peer.is_ready()) == (PeerState.COOLING, False)
     peer.now += 60
     assert (peer.state, peer.is_ready()) == (PeerState.DUE, True)
     second = peer.health.begin(peer.now)
     assert second not in (0, first)
     peer.health.end(first)
-    assert peer.state is PeerState.PROBING
+    assert (peer.state, peer.is_ready()) == (PeerState.PROBING, False)
 
 
 def test_a_failed_probe_doubles_the_cooldown_up_to_the_limit() -> None:
