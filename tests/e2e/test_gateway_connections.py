@@ -4,6 +4,7 @@ import http.client
 import json
 import socket
 import threading
+import time
 from collections.abc import Generator
 
 import h11
@@ -216,6 +217,23 @@ def test_upgrade_is_ignored_and_the_body_is_read(
         client.send(whole * 3 + request())
         for _ in range(4):
             assert text_of(client.answer()[1])
+
+
+@pytest.mark.parametrize("field", ["x-padding", "upgrade"])
+def test_large_head_that_asks_for_an_upgrade_is_refused_in_however_many_pieces_it_comes(
+    gateway: RunningGateway, field: str
+) -> None:
+    """The head is parsed a second time, without the headers that ask for the upgrade."""
+    padding = ", ".join(["h2c"] * 14_000)
+    fields = ("connection: Upgrade", "upgrade: h2c", f"{field}: {padding}")
+    whole = request(*fields)
+    for at in (len(whole), 60_000):
+        with wire(gateway) as client:
+            client.send(whole[:at])
+            if at < len(whole):
+                time.sleep(0.05)
+                client.send(whole[at:])
+            assert client.answer()[0].startswith(b"http/1.1 431 ")
 
 
 def test_websocket_is_answered_426_and_the_next_request_is_served(gateway: RunningGateway) -> None:

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from dragoman.gateway import answer
 from dragoman.sse import FrameParser
 from dragoman.testing import ScriptedReply, sse
-from plain_http import plain_body, streaming
+from plain_http import ask, plain_body, streaming
 from sdk_clients import DOORS
 from stage import Stage, running_stage
 from vendor_wire import Answer, Said, stream
@@ -62,3 +63,21 @@ def test_what_comes_together_is_sent_whole_and_in_order(
     scene = stage.scene(dialect, together(sent) if way == "chunks" else sse(sent))
     with streaming(stage.url, door, plain_body(door, scene.model, stream=True)) as response:
         assert text_of(door, response.read()) == "".join(texts)
+
+
+@pytest.mark.parametrize("cut", ["frames", "whole"])
+@pytest.mark.parametrize("dialect", DOORS)
+@pytest.mark.parametrize("door", DOORS)
+def test_answer_beyond_the_limit_fails(
+    stage: Stage, door: str, dialect: str, cut: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answer, "MAX_ANSWER_BYTES", 20_000)
+    sent = stream(dialect, Answer((Said(MANY),)))
+    reply = sse(sent, cut_into="frames") if cut == "frames" else sse(sent)
+    scene = stage.scene(dialect, reply, reply)
+    with streaming(stage.url, door, plain_body(door, scene.model, stream=True)) as response:
+        received = response.read()
+        assert b"expected an answer of at most 20,000 bytes, got more" in received
+    body = ask(stage.url, door, plain_body(door, scene.model))  # the upstream streams all the same
+    assert body.status_code >= 400
+    assert "expected an answer of at most 20,000 bytes" in body.text

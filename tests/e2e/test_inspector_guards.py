@@ -217,6 +217,7 @@ def test_a_refused_caller_leaves_nothing_in_the_ring() -> None:
         ("GET", "/v1/inspect/requests?limit=0", None),
         ("GET", "/v1/inspect/requests?limit=x", None),
         ("GET", "/v1/inspect/requests?limit=99999999999", None),
+        ("GET", f"/v1/inspect/requests?limit={'0' * 8}1{'0' * 4300}", None),
         ("POST", "/v1/inspect/capture", {"on": "yes"}),
     ],
 )

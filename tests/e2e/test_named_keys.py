@@ -1,5 +1,6 @@
 """Named keys at every door: which models they may use, their limits, what they have used, and who may read that."""
 
+import asyncio
 import json
 import threading
 import time
@@ -13,6 +14,7 @@ import anthropic
 import httpx2
 import openai
 import pytest
+from msgspec import structs
 
 from dragoman.config.settings import (
     KeySettings,
@@ -21,6 +23,7 @@ from dragoman.config.settings import (
     Settings,
     StoreSettings,
 )
+from dragoman.state import managed_store
 from dragoman.testing import ScriptedReply, Wait
 from gateway_harness import running_gateway, wait_until
 from plain_http import ask, fetch, plain_body, streaming
@@ -159,6 +162,24 @@ def test_second_model_in_a_request_does_not_get_past_the_models_of_a_key(
     )
     assert (answer.status_code, "model" in answer.text) == (400, True)
     assert scene.requests == []
+
+
+def test_second_model_in_a_continuation_does_not_get_past_the_models_of_a_key() -> None:
+    """An upstream that keeps responses gets the body of a continuation as the client sent it."""
+    with running_stage(
+        upstreams={"keeping": {"kind": "responses", "keeps_responses": True}},
+        server=ServerSettings(shutdown_grace=0.3, api_keys=(OPERATOR,)),
+        store=StoreSettings(url="memory:"),
+        further={"keys": {"keeping": key("keeping", models=("keeping/*",))}},
+    ) as stage:
+        scene = stage.scene("responses", ANSWER, ANSWER, route="keeping")
+        body = plain_body("responses", scene.model)
+        first = ask(stage.url, "responses", body, bearer("keeping")).json()["id"]
+        more = json.dumps({**body, "previous_response_id": first}).removeprefix("{")
+        other = f'{{"model": "dear", {more}'.encode()
+        answer = ask(stage.url, "responses", other, bearer("keeping"))
+        assert (answer.status_code, answer.json()["error"]["code"]) == (400, "repeated_member")
+        assert len(scene.requests) == 1
 
 
 @doors
@@ -390,3 +411,32 @@ def test_store_that_is_away_refuses_keys_with_limits_unless_the_operator_says_ot
         assert ("retry-after" in answer.headers) == (status == 503)
         assert str(tmp_path) not in answer.text
         assert ask(stage.url, "chat", body, bearer("free")).status_code == 200
+
+
+def test_what_a_store_that_is_away_did_not_take_outlives_a_reload(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(managed_store, "AWAY_SECONDS", 0.2)
+    file = tmp_path / "folder"
+    file.mkdir()  # no file that SQLite could open
+    store = StoreSettings(url=f"sqlite://{file}", policy="off")
+    server = ServerSettings(shutdown_grace=0.3)
+    with running_stage(
+        server=server, store=store, further={"keys": {"free": key("free")}}
+    ) as stage:
+        scene = stage.scene("chat", ANSWER)
+        body = plain_body("chat", scene.model)
+        assert ask(stage.url, "chat", body, bearer("free")).status_code == 200
+        gateway = stage.gateway.app.gateway
+        sweeper = gateway._sweeper  # pyright: ignore[reportPrivateUsage] -- a task of the loop
+        assert sweeper is not None
+        reload = stage.gateway.app.reload(
+            structs.replace(gateway.settings, server=structs.replace(server, max_tools=5))
+        )
+        asyncio.run_coroutine_threadsafe(reload, sweeper.get_loop()).result(10)
+        wait_until(sweeper.done)
+        file.rmdir()
+        address = f"{stage.url}/v1/usage"
+        wait_until(lambda: fetch("GET", address, bearer("free")).status_code == 200)
+        wait_until(lambda: day(stage, "free")["requests"] == 1, 10)
+        assert day(stage, "free")["output_tokens"] == 7

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from commands import run_command
-from dragoman.config.settings import Settings, UpstreamSettings
+from dragoman.config.settings import ServerSettings, Settings, UpstreamSettings
 from dragoman.server.gateway import Gateway
 from dragoman.testing import (
     Chunk,
@@ -33,6 +33,7 @@ from dragoman.testing import (
 from gateway_harness import running_gateway, wait_until
 from raw_websocket import raw_socket
 from served import PATIENCE, Served, children, serving
+from wire_client import request, wire
 
 KEY, OTHER_KEY = "first-key-0123456789", "second-key-0123456789"
 WORKERS = pytest.mark.parametrize("workers", ["1", "2"])
@@ -532,6 +533,19 @@ def test_application_that_is_reloaded_keeps_no_task_and_no_gateway(stage: Stage)
         gc.collect()
         assert [ref for ref in made if ref() is not None] == []
         client.close()
+
+
+def test_limit_of_heads_counts_at_once_on_connections_that_are_open() -> None:
+    with running_gateway(Settings()) as gateway, wire(gateway) as client:
+        sweeper = gateway.app.gateway._sweeper  # pyright: ignore[reportPrivateUsage] -- a task of the loop
+        assert sweeper is not None
+        large = request(f"x-padding: {'x' * 5000}")
+        client.send(large)
+        assert client.answer()[0].startswith(b"http/1.1 200 ")
+        reload = gateway.app.reload(Settings(server=ServerSettings(max_header_bytes=4000)))
+        asyncio.run_coroutine_threadsafe(reload, sweeper.get_loop()).result(PATIENCE)
+        client.send(large)
+        assert client.answer()[0].startswith(b"http/1.1 431 ")
 
 
 def test_restart_of_workers_refuses_no_connection(stage: Stage) -> None:

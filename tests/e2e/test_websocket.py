@@ -685,6 +685,16 @@ def test_headers_of_codex_in_the_message_reach_the_upstream(stage: Stage) -> Non
     assert not [name for name in heard.headers if name.startswith("sec-websocket-")]
 
 
+def test_headers_in_a_message_count_as_those_of_a_request(stage: Stage) -> None:
+    scene = stage.scene("responses", HELLO)
+    metadata = {f"x-codex-{number}": "x" * 30_000 for number in range(3)}
+    with socket_client(stage.url, scene.model) as client:
+        refused = client.error(input="Hi.", client_metadata=metadata)
+        assert (refused["status"], refused["error"]["code"]) == (431, "headers_too_large")
+        assert client.answer(input="Hi.")["status"] == "completed"
+    assert len(scene.requests) == 1
+
+
 # --- the handshake ------------------------------------------------------------------------------------------------
 
 

@@ -20,12 +20,7 @@ from dragoman.dialects.registry import codec
 from dragoman.dialects.translate import TranslatedBody, make_decoder, read_body
 from dragoman.errors import FrameTooLarge, GatewayError
 from dragoman.gateway.answer import AnswerWriter, Pending
-from dragoman.gateway.attempt import (
-    AttemptFailed,
-    AttemptObserver,
-    send,
-    upstream_request,
-)
+from dragoman.gateway.attempt import AttemptFailed, AttemptObserver, send
 from dragoman.gateway.plan import ClientRequest, plan_answer, plan_request
 from dragoman.gateway.reply import is_stream
 from dragoman.gateway.route import Upstreams
@@ -34,7 +29,7 @@ from dragoman.model.outcome import ErrorInfo, Loss, Outcome, Problem, Repair
 from dragoman.model.parts import Dialect, Part, Text
 from dragoman.model.request import Request, Tool
 from dragoman.server.question import alone
-from dragoman.upstream.base import UpstreamReply
+from dragoman.upstream.base import UpstreamReply, UpstreamRequest
 
 MAX_REQUESTS = 160
 """Of a run. An upstream without faults needs some forty, one with every known fault about a hundred."""
@@ -200,8 +195,14 @@ class Asker:
             losses=planned.losses,
             tools=planned.tools,
         )
-        sent = upstream_request(
-            planned, target, stream=stream, headers=probe.headers, request_id=seed
+        sent = UpstreamRequest(
+            dialect=target.dialect,
+            body=planned.encoded.body,
+            stream=stream,
+            model=target.model,
+            headers=probe.headers,
+            request_id=seed,
+            betas=planned.encoded.betas,
         )
         received = _ReceivedAnswer()
         writer = AnswerWriter(plan, received, _ignore, upstream.secrets)

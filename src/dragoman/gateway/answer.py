@@ -301,27 +301,26 @@ class AnswerWriter(Struct, eq=False):
         if interpreter is None:
             return
         for part in slices(pieces):
-            size = interpreter.waiting + sum(map(len, part))
-            output = self._feed(part) if size < LARGE else await self._feed_large(part, size)
+            size = interpreter.waiting + len(part)
+            if size < LARGE:
+                output = interpreter.feed(part)
+            else:
+                output = await self._feed_large(interpreter, part, size)
             if not self._pass(interpreter, output):
                 if self._is_done:
                     return
                 await self._catch_up()
             await asyncio.sleep(0)
 
-    async def _feed_large(self, pieces: list[bytes], size: int) -> bytes:
+    async def _feed_large(self, interpreter: Interpreter, data: bytes, size: int) -> bytes:
         """Decode a large frame in a thread. No keep-alive may use the interpreter meanwhile."""
         client = self._client
         keep_alive, client.keep_alive = client.keep_alive, None
         try:
-            return await offload(size, self._feed, pieces)
+            return await offload(size, interpreter.feed, data)
         finally:
             if not client.finished:
                 client.keep_alive = keep_alive
-
-    def _feed(self, pieces: list[bytes]) -> bytes:
-        interpreter = self._interpreter
-        return b"" if interpreter is None else interpreter.feed(b"".join(pieces))
 
     def _pass(self, interpreter: Interpreter, output: bytes) -> bool:
         client = self._client
@@ -335,8 +334,7 @@ class AnswerWriter(Struct, eq=False):
                 self._plan.keeper.take(output)
             self._pending = client.write(output)
             if client.bytes_out > MAX_ANSWER_BYTES:
-                self._error = _too_large()
-                return False
+                raise too_large()
         else:
             self._waiting = interpreter.waiting
         return self._pending is None
@@ -391,9 +389,9 @@ class AnswerWriter(Struct, eq=False):
             while data and not collector.is_over:
                 size += len(data)
                 if size > MAX_ANSWER_BYTES:
-                    raise _too_large()
+                    raise too_large()
                 for part in slices([data]):
-                    await feed_slice(collector, lambda some: collector.feed(b"".join(some)), part)
+                    await feed_slice(collector, part)
                 data = b"" if collector.is_over else await reply.read()
             collector.close()
         except GatewayError as error:
@@ -533,7 +531,8 @@ def _beginning(pieces: list[bytes]) -> bytes:
     return pieces[0] if len(pieces[0]) >= _LONG_ENOUGH else b"".join(pieces)
 
 
-def _too_large() -> FrameTooLarge:
+def too_large() -> FrameTooLarge:
+    """The error for an answer of more than `MAX_ANSWER_BYTES`."""
     return FrameTooLarge(f"expected an answer of at most {MAX_ANSWER_BYTES:,} bytes, got more")
 
 

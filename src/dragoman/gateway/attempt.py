@@ -2,7 +2,8 @@
 
 It has three callers. The HTTP exchange writes the answer to its client. Hosted tools and the agent use `UpstreamModel`,
 which gives the engine the events of the answer. `upstream.retry` decides what follows a failed attempt, and `peers.py` which
-target is next; the results of the attempts are noted in the peers' health. An attempt can fail only while nothing of its answer has been forwarded; after that the answer may break off, but no upstream is asked again.
+target is next; the results of the attempts are noted in the peers' health. An attempt can fail only while nothing of its answer has
+been forwarded; after that the answer may break off, but no upstream is asked again.
 """
 
 import asyncio
@@ -22,7 +23,7 @@ from dragoman.core.failures import ReportedError, error_info
 from dragoman.core.secrets import Secrets
 from dragoman.dialects.registry import upstream_codec
 from dragoman.errors import GatewayError
-from dragoman.gateway.answer import AnswerReader
+from dragoman.gateway.answer import MAX_ANSWER_BYTES, AnswerReader, too_large
 from dragoman.gateway.peers import PeerOrder, conversation_key, is_beside
 from dragoman.gateway.plan import (
     ClientRequest,
@@ -119,28 +120,6 @@ class Sender(Struct, frozen=True):
     headers: Mapping[str, str] = {}
     client_key: str | None = None
     request_id: str = ""
-
-
-def upstream_request(
-    request: PlannedRequest,
-    target: AttemptTarget,
-    *,
-    stream: bool,
-    headers: Mapping[str, str],
-    client_key: str | None = None,
-    request_id: str = "",
-) -> UpstreamRequest:
-    """The planned request in the form that `Upstream.send` takes."""
-    return UpstreamRequest(
-        dialect=target.dialect,
-        body=request.encoded.body,
-        stream=stream,
-        model=target.model,
-        headers=headers,
-        client_key=client_key,
-        request_id=request_id,
-        betas=request.encoded.betas,
-    )
 
 
 async def try_targets(
@@ -391,13 +370,15 @@ class UpstreamModel:
         self._observer.sent(target, planned)
         logger.debug("asking %s for %s in %s", target.peer, target.model, target.dialect)
         sender = self._sender
-        sent = upstream_request(
-            planned,
-            target,
+        sent = UpstreamRequest(
+            dialect=target.dialect,
+            body=planned.encoded.body,
             stream=stream,
+            model=target.model,
             headers=sender.headers,
             client_key=sender.client_key,
             request_id=sender.request_id,
+            betas=planned.encoded.betas,
         )
         # Ids are minted from the seed, and must differ within one conversation.
         seed = f"{sender.request_id or f'run_{getrandbits(64):016x}'}.{self._requests}"
@@ -418,7 +399,7 @@ class UpstreamModel:
 class EventStream:
     """An answer while it arrives: an iterator that returns the events of one read at a time."""
 
-    __slots__ = ("_first", "_is_done", "_is_over", "_reader", "_reply", "_secrets", "target")
+    __slots__ = ("_first", "_is_done", "_is_over", "_reader", "_reply", "_secrets", "_size", "target")  # fmt: skip
 
     def __init__(
         self, reply: UpstreamReply, reader: AnswerReader, target: AttemptTarget, secrets: Secrets
@@ -427,6 +408,7 @@ class EventStream:
         self._secrets = secrets
         self._reply = reply
         self._reader = reader
+        self._size = 0  # bytes of the stream so far
         self._first: Sequence[Event] = ()
         self._is_over = False
         self._is_done = False  # nothing more of the reply has to be read
@@ -455,21 +437,23 @@ class EventStream:
             AttemptFailed: the upstream sent an error in place of an answer.
         """
         reply = self._reply
+        events: list[Event] = []
         try:
             data = await reply.read()
             if not is_stream(reply.headers.get("content-type", ""), data):
                 self._is_done = self._is_over = True
                 data = await read_whole(reply, MAX_BODY_BYTES, data)
-                events = self._without_secrets(await offload(len(data), self._reader.body, data))
+                events += self._without_secrets(await offload(len(data), self._reader.body, data))
+                first = _beginning(events)
             else:
-                events = await self._read(data)
-                while not self._has_begun(events):
-                    events = [*events, *await self._read(await reply.read())]
-                self._is_over = self._is_over or self._reader.is_over
+                read = await self._read(data)
+                while (first := _beginning(read)) is None and not self._is_over:
+                    events += read
+                    read = await self._read(await reply.read())
+                events += read
         except GatewayError as error:
             raise AttemptFailed(self._secrets.hide_error(error_info(error))) from error
         self._first = events
-        first = next((event for event in events if isinstance(event, (Started, Failed))), None)
         if isinstance(first, Failed):
             raise AttemptFailed(first.error)
 
@@ -479,9 +463,6 @@ class EventStream:
             await let_go(self._reply)
         else:
             self._reply.close()
-
-    def _has_begun(self, events: Sequence[Event]) -> bool:
-        return self._is_over or any(isinstance(event, (Started, Failed)) for event in events)
 
     async def _next(self) -> Sequence[Event]:
         try:
@@ -494,13 +475,16 @@ class EventStream:
         if not data:
             self._is_over = True
             return self._without_secrets(self._reader.close())
+        self._size += len(data)
+        if self._size > MAX_ANSWER_BYTES:
+            raise too_large()
         reader = self._reader
         if is_one_step([data], reader.waiting):
             events = reader.feed(data)
         else:
             sliced: list[Event] = []
             for part in slices([data]):
-                sliced += await feed_slice(reader, lambda some: reader.feed(b"".join(some)), part)
+                sliced += await feed_slice(reader, part)
             events = sliced
         self._is_over = reader.is_over
         self._is_done = reader.is_cut
@@ -513,3 +497,8 @@ class EventStream:
             structs.replace(event, error=hide(event.error)) if isinstance(event, Failed) else event
             for event in events
         ]
+
+
+def _beginning(events: Sequence[Event]) -> Started | Failed | None:
+    """The event with which an answer begins. Only what is no part of it, such as a ping, may come before."""
+    return next((event for event in events if isinstance(event, (Started, Failed))), None)

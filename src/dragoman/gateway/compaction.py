@@ -136,7 +136,7 @@ def _compacts_itself(target: AttemptTarget) -> bool:
     """Whether the upstream compacts on request: a Messages upstream unless it is denied, and a Responses upstream that is known to."""
     if not target.is_same_dialect or target.settings.kind == "rehearsal":
         return False
-    return _has_blocks(target) or target.compacts
+    return _has_blocks(target) or target.accepts.compacts
 
 
 def _has_blocks(target: AttemptTarget) -> bool:
@@ -146,7 +146,11 @@ def _has_blocks(target: AttemptTarget) -> bool:
 
 def _packs_block(target: AttemptTarget) -> bool:
     """Whether the upstream makes Messages blocks for a Responses client."""
-    return target.dialect == "messages" and target.client_dialect == "responses" and target.compacts
+    return (
+        target.dialect == "messages"
+        and target.client_dialect == "responses"
+        and target.accepts.compacts
+    )
 
 
 def _spoken(request: Request) -> tuple[Turn, ...]:

@@ -49,7 +49,7 @@ def apply_edits(request: Request, target: AttemptTarget) -> tuple[Request, Raw |
         changed, report = _clear_tool_uses(changed, edits.tool_uses)
         applied += report
     rest = edits.rest
-    if request.compact_at is not None and target.compacts:
+    if request.compact_at is not None and target.accepts.compacts:
         rest = without_compact_edit(rest)
     return with_edits(changed, rest), report_edits(applied)
 

@@ -108,7 +108,7 @@ class PeerHealth:
         self._reason = ""
 
     def is_ready(self, model: str, now: float) -> bool:
-        """Whether an attempt may begin that needs not be the last resort."""
+        """Whether an attempt may begin that is not the last resort."""
         if self._models and self._models.get(model, 0.0) > now:
             return False
         return not self.is_out or (self._until <= now and self._probe <= 0)
@@ -134,6 +134,7 @@ class PeerHealth:
         if not self.is_out or _is_harmful_status(status) or status in _ACCOUNT_STATUSES:
             return False
         self.is_out = False
+        self._probe = -abs(self._probe)  # it has ended: its answer may take long
         return True
 
     def succeeded(self, model: str) -> None:

@@ -1,7 +1,7 @@
 """Reads an upstream's reply without blocking the event loop: whole bodies, streams in slices, and the end."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Protocol, TypeVar
 
 from dragoman.errors import FrameTooLarge, GatewayError
@@ -9,7 +9,7 @@ from dragoman.offload import offload
 from dragoman.sse import MAX_FRAME_BYTES, begins_stream
 from dragoman.upstream.base import UpstreamReply
 
-T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 MAX_BODY_BYTES = MAX_FRAME_BYTES
 """The limit of an answer that is not a stream. The last frame of a stream may hold the whole answer: same limit."""
@@ -59,7 +59,7 @@ async def read_whole(reply: UpstreamReply, limit: int, first: bytes = b"") -> by
     return b"".join(pieces)
 
 
-class Reader(Protocol):
+class Reader(Protocol[T_co]):
     """A stream decoder."""
 
     @property
@@ -67,13 +67,15 @@ class Reader(Protocol):
         """How many bytes of an incomplete frame are buffered."""
         ...
 
+    def feed(self, data: bytes) -> T_co: ...
 
-async def feed_slice(reader: Reader, feed: Callable[[list[bytes]], T], pieces: list[bytes]) -> T:
-    """Return `feed(pieces)`; other tasks run before the next slice.
+
+async def feed_slice(reader: Reader[T_co], data: bytes) -> T_co:
+    """Feed a slice of a stream; other tasks run before the next one.
 
     A frame that came in many reads is decoded at once when it is complete; a large one is decoded in a thread.
     """
-    made = await offload(reader.waiting + sum(map(len, pieces)), feed, pieces)
+    made = await offload(reader.waiting + len(data), reader.feed, data)
     await asyncio.sleep(0)
     return made
 
@@ -84,8 +86,8 @@ def is_one_step(pieces: list[bytes], waiting: int) -> bool:
     return size <= SHORT or (size <= _SLICE and _has_few_lines(b"".join(pieces)))
 
 
-def slices(pieces: list[bytes]) -> Iterator[list[bytes]]:
-    """The pieces of a read in groups, each small enough for one step; a larger piece is cut."""
+def slices(pieces: list[bytes]) -> Iterator[bytes]:
+    """The bytes of a read in slices that are small enough for one step; small pieces are joined, a large one is cut."""
     group: list[bytes] = []
     size = 0
     for piece in pieces:
@@ -98,15 +100,15 @@ def slices(pieces: list[bytes]) -> Iterator[list[bytes]]:
         yield from _cut(group)
 
 
-def _cut(group: list[bytes]) -> Iterator[list[bytes]]:
-    whole = group[0] if len(group) == 1 else b"".join(group)
+def _cut(group: list[bytes]) -> Iterator[bytes]:
+    whole = b"".join(group)
     if len(whole) <= _SLICE and _has_few_lines(whole):
-        yield group
+        yield whole
         return
     parts = max(-(-len(whole) // _SLICE), -(-_lines(whole) // _MAX_LINES))
     size = -(-len(whole) // parts)
     for start in range(0, len(whole), size):
-        yield [whole[start : start + size]]
+        yield whole[start : start + size]
 
 
 def _has_few_lines(data: bytes) -> bool:

@@ -33,7 +33,7 @@ class AttemptTarget(Struct, frozen=True):
     """One upstream as clients of a dialect reach it: everything about an attempt that does not depend on the request.
 
     upstream: its name in the configuration. peer: the server of it that is asked, as `config.settings.peers_of` names it;
-    settings: those of the peer. weight: the peer's share of the conversations. model: the upstream's name for the model. accepts: what the upstream accepts.
+    settings: those of the peer. weight: the peer's share of the conversations. model: the upstream's name for the model.
     repairs_history: calls in the text of a history become structured ones.
     is_obsidian: an Obsidian policy applies to every request. obsidian: the policy that applies to this request.
     is_shared: callers with different keys use one account of the upstream, so an id that the gateway did not store for this caller
@@ -53,11 +53,6 @@ class AttemptTarget(Struct, frozen=True):
     obsidian: ObsidianPolicy | None = None
     is_shared: bool = False
     repairs_history: bool = True
-
-    @property
-    def compacts(self) -> bool:
-        """Whether the upstream makes compactions by itself, for clients of any dialect; see `UpstreamSettings.compaction`."""
-        return self.accepts.compacts
 
     @property
     def counts_tokens(self) -> bool:

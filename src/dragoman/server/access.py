@@ -1,7 +1,7 @@
 """Identifies the caller: compares the key in `Authorization: Bearer`, `x-api-key` or `api-key` with the operator's keys.
 
-Pure. Of named keys only the digests are known. Keys are compared as SHA-256 digests, with every operator key, in constant time: response times reveal neither the
-length of a key nor how much of it was right. A key that was accepted is looked up in a dictionary the next time. The lookup
+Pure. Of named keys only the digests are known. Keys are compared as SHA-256 digests, with every operator key, in constant time:
+response times reveal neither the length of a key nor how much of it was right. A key that was accepted is looked up in a dictionary the next time. The lookup
 reveals nothing either: Python hashes the received key with a secret of the process, and compares bytes only if the whole
 hash matches. The configuration decides whether the gateway may listen on an address without keys.
 """

@@ -4,7 +4,6 @@
 """
 
 import asyncio
-import logging
 import os
 from collections.abc import AsyncGenerator, Coroutine
 from contextlib import asynccontextmanager
@@ -26,8 +25,6 @@ from dragoman.server.websocket import refuse_websocket, serve_websocket
 from dragoman.state.endpoints import find_submitted
 
 __all__ = ("App", "create_app")
-
-logger = logging.getLogger(__name__)
 
 _DOORS: dict[str, Door] = {
     spelling: door
@@ -105,8 +102,6 @@ class App:
         try:
             others = [self.gateway, *(each for each in self._replaced if each is not gateway)]
             await gateway.close(others)
-        except Exception:
-            logger.exception("the upstreams of the settings before could not be closed")
         finally:
             del self._replaced[gateway]
 

@@ -59,8 +59,8 @@ class BackgroundConnection(WholeRequest):
         if not self.outcome.done():  # cancelled, if the client has left
             self.outcome.set_result(queued)
 
-    def on_leave(self, call: Callable[[], None] | None) -> bool:  # noqa: ARG002 - nobody leaves
-        return True
+    def on_leave(self, call: Callable[[], None] | None) -> None:
+        """Nobody leaves."""
 
     def respond(self, status: int, headers: Headers, body: bytes) -> Pending:
         if not self.outcome.done():

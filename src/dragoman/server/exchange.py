@@ -27,7 +27,7 @@ from dragoman.dialects.responses.request import asks_for_background
 from dragoman.dialects.translate import TranslatedBody, make_encoder
 from dragoman.errors import GatewayError, RequestRefused
 from dragoman.gateway.answer import AnswerWriter, failed_stream, settle
-from dragoman.gateway.attempt import AttemptFailed, Sender, send, try_targets, upstream_request
+from dragoman.gateway.attempt import AttemptFailed, Sender, send, try_targets
 from dragoman.gateway.compaction import (
     SummaryPlan,
     expand,
@@ -92,6 +92,7 @@ from dragoman.state.continuation import (
 )
 from dragoman.state.escrow import FAMILIES, restore
 from dragoman.state.keeper import Keeper
+from dragoman.upstream.base import UpstreamRequest
 
 if TYPE_CHECKING:
     from dragoman.server.gateway import Gateway
@@ -129,10 +130,8 @@ class Exchange:
         "_stop_reason",
         "_submits",
         "_task",
-        "_watcher",
         "client",
         "has_slot",
-        "is_over",
         "only_upstream",
         "record",
         "request_id",
@@ -169,9 +168,7 @@ class Exchange:
         self.client.on_start = self._forget_request
         self.record = gateway.make_record(door, self.request_id, self._headers, method)
         self.has_slot = False
-        self.is_over = False
         self.only_upstream: str | None = None  # set: the one to ask, whatever the routes say
-        self._watcher: asyncio.Task[None] | None = None
         self._task: asyncio.Task[None] | None = None
         self._answer: AnswerWriter | HostedAnswer | None = None
         self._recorder = AttemptRecorder(gateway, self.record, self.client, self._capture)
@@ -196,9 +193,9 @@ class Exchange:
     async def run(self) -> None:
         """Serve the request and answer every error; only a cancellation from outside is raised."""
         self._task = self._connection.task()
-        is_called = self._connection.on_leave(self._client_left)
+        self._connection.on_leave(self._client_left)
         try:
-            await self._serve(is_watched=is_called)
+            await self._serve()
         except ClientGone:
             self.record.client_gone = True
         except asyncio.CancelledError:
@@ -215,8 +212,7 @@ class Exchange:
         finally:
             self._end()
 
-    async def _serve(self, *, is_watched: bool) -> None:
-        """Serve the request. `is_watched`: this exchange is called when its client leaves."""
+    async def _serve(self) -> None:
         gateway = self._gateway
         connection = self._connection
         gateway.begin(self)
@@ -227,12 +223,13 @@ class Exchange:
             body = await read_body(connection.receive, self._raw_headers, limit, whole=body)
         gateway.slots.acquire()  # clients that stall while sending take none
         self.has_slot = True
-        if not is_watched:
-            gateway.watch_soon(self)
         self.record.bytes_in = len(body)
         if self._capture is not None:
             self._capture.take_request(body)
-        continuing = self._read(body) if len(body) < LARGE else await self._read_large(body)
+        size = len(body)
+        request = self._decode(body) if size < LARGE else await offload(size, self._decode, body)
+        continuing = self._note_request(body, request)
+        del request
         if self._is_handed_over:
             background, is_stream = self._hand_over(body)
             del body
@@ -306,33 +303,18 @@ class Exchange:
 
     async def _admit(self) -> None:
         """Count a request of a named key, within its limits. Raises Forbidden, ReportedError."""
-        keys, record, request = self._gateway.named_keys, self.record, self._request
+        keys, record = self._gateway.named_keys, self.record
+        asked = self._native or self._request
         if self._key_use is None and (self._memory is None or self._memory.generates):
-            body = None if request is None else request.body
+            body = None if asked is None else asked.body
             self._key_use = await keys.admit(record.key, record.model, body)
 
-    def _read(self, body: bytes) -> Awaitable[Continuation] | None:
-        """Decode the request. Returns an awaitable that finds the response that the request continues, if there is one."""
-        if self._submits is None:
-            return self._note_request(body, self._decode(body))
-        self._check_body(body)
-        return continue_submitted(self._gateway.store, self._submits, body, self._caller())
-
-    async def _read_large(self, body: bytes) -> Awaitable[Continuation] | None:
-        """Decode a large request without blocking the event loop."""
-        size = len(body)
-        if self._submits is None:
-            return self._note_request(body, await offload(size, self._decode, body))
-        await offload(size, self._check_body, body)
-        return continue_submitted(self._gateway.store, self._submits, body, self._caller())
-
-    def _check_body(self, body: bytes) -> None:
-        server = self._gateway.settings.server
-        check_json(body, max_depth=server.max_depth, max_values=server.max_values)
-
-    def _decode(self, body: bytes) -> Request:
+    def _decode(self, body: bytes) -> Request | None:
+        """The request; None for outputs of calls, which are read together with the response that they belong to."""
         server, codec = self._gateway.settings.server, self._door.codec
         check_json(body, max_depth=server.max_depth, max_values=server.max_values)
+        if self._submits is not None:
+            return None
         request = codec.decode_request(body)
         if codec.check_request is not None:
             codec.check_request(request)
@@ -340,7 +322,11 @@ class Exchange:
             request = structs.replace(request, stream=None, store=False)
         return request
 
-    def _note_request(self, body: bytes, request: Request) -> Awaitable[Continuation] | None:
+    def _note_request(self, body: bytes, request: Request | None) -> Awaitable[Continuation] | None:
+        """Returns an awaitable that finds the response that the request continues, if there is one."""
+        if request is None:
+            submits = self._submits or ""
+            return continue_submitted(self._gateway.store, submits, body, self._caller())
         self.record.model = request.model
         self._asked = request
         if self.record.trace is not None:
@@ -491,17 +477,6 @@ class Exchange:
         self._raw_headers = []
         self._headers = {}
 
-    def watch(self) -> None:
-        """Start to watch for the client's leaving."""
-        if self._watcher is None and not self.is_over:
-            self._watcher = asyncio.create_task(self._watch())
-
-    async def _watch(self) -> None:
-        """Cancel the exchange when its client leaves."""
-        while (await self._connection.receive())["type"] != "http.disconnect":
-            pass
-        self._client_left()
-
     def _client_left(self) -> None:
         if not self.client.finished and self._task is not None:
             self.record.client_gone = True
@@ -535,7 +510,6 @@ class Exchange:
         self._answer = answer = HostedAnswer(
             HostedRequest(
                 gateway=gateway,
-                hosted_servers=hosted_servers,
                 servers=servers,
                 door=self._door,
                 client=self.client,
@@ -622,13 +596,15 @@ class Exchange:
             planned = await offload(size, plan_request, asked, target, stream=stream)
         recorder.sent(target, planned)
         plan = self._plan(asked, target, planned, summary)
-        sent = upstream_request(
-            planned,
-            target,
+        sent = UpstreamRequest(
+            dialect=target.dialect,
+            body=planned.encoded.body,
             stream=stream,
+            model=target.model,
             headers=ClientHeaders(self._headers),
             client_key=self._caller_key,
             request_id=self.request_id,
+            betas=planned.encoded.betas,
         )
         del asked, planned
         upstream = gateway.upstreams.by_name[target.peer]
@@ -700,7 +676,11 @@ class Exchange:
             plan = structs.replace(plan, encode=structs.replace(plan.encode, edits=self._edits))
         if summary is not None:
             plan = structs.replace(plan, relay="none")
-        elif request.compact_at is not None and target.compacts and not target.is_same_dialect:
+        elif (
+            request.compact_at is not None
+            and target.accepts.compacts
+            and not target.is_same_dialect
+        ):
             plan = plan_inline(plan)
         if self._keeper is not None:
             plan = plan_kept(plan, self._keeper, target, is_native=not asked.is_rebuilt)
@@ -770,12 +750,9 @@ class Exchange:
 
     def _end(self) -> None:
         """Release everything and write the record, however the exchange ended."""
-        self.is_over = True
         self._connection.on_leave(None)
         if self._deadline is not None:
             self._deadline.cancel()
-        if self._watcher is not None:
-            self._watcher.cancel()
         self._gateway.forget(self)
         if self._keeper is not None:
             self._keeper.close()

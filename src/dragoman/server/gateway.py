@@ -51,8 +51,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _MAX_REQUEST_ID = 128  # longest id of a client; longer ones are replaced
-# Half of the time in which a client's leaving must reach the upstream, with room for a busy loop.
-_UNWATCHED_SECONDS = 0.03
 _RECORDS_SECONDS = 0.05  # how late a log line may be
 _SWEEP_SECONDS = 1.0  # how late a keep-alive may be
 _STORE_SECONDS = 5.0  # in which background responses that a shutdown ended must be stored
@@ -72,6 +70,7 @@ class Gateway:
     dump: Dump | None
     hosted_servers: HostedServers | None
     tracing: "Tracing | None"
+    named_keys: NamedKeys
     clock: Callable[[], float]
 
     def __init__(self, settings: Settings, before: "Gateway | None" = None) -> None:
@@ -94,7 +93,9 @@ class Gateway:
             self._share(before)
         self._make_own(settings, before)
         self.is_storing = self.store.is_on
-        self.named_keys = NamedKeys(settings, self.store, time.time, self.telemetry.key_refused)
+        refused = self.telemetry.key_refused
+        unstored = {} if before is None else before.named_keys.unstored
+        self.named_keys = NamedKeys(settings, self.store, time.time, refused, unstored)
         self.models = UpstreamModels(self.upstreams)
         self.clock = time.monotonic
         self.wall_clock = time.time
@@ -104,7 +105,6 @@ class Gateway:
         self.is_replaced = False
         self._is_unused = asyncio.Event()
         self._is_cut_short = False
-        self._unwatched: list[Exchange] = []
         self._records: list[RequestRecord] = []
         self._flushing: asyncio.TimerHandle | None = None
         self._sweeper: asyncio.Task[None] | None = None
@@ -225,20 +225,6 @@ class Gateway:
                 self.hosted_servers.start()
             self.upstreams.start(self.limits.note_headers)
 
-    def watch_soon(self, exchange: Exchange) -> None:
-        """Let an exchange watch its client soon; most small exchanges end before that.
-
-        A watching task would cost a small exchange a tenth of its time, so one timer starts the tasks of those still open.
-        """
-        if not self._unwatched:
-            asyncio.get_running_loop().call_later(_UNWATCHED_SECONDS, self._watch_all)
-        self._unwatched.append(exchange)
-
-    def _watch_all(self) -> None:
-        unwatched, self._unwatched = self._unwatched, []
-        for exchange in unwatched:
-            exchange.watch()
-
     def note(self, record: RequestRecord) -> None:
         """Count a finished exchange and log its line soon, together with others that end at about the same time."""
         if not self._records:
@@ -347,13 +333,12 @@ class Gateway:
         await self._end_all_background()
         if self._sweeper is not None:
             self._sweeper.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._sweeper
+            await asyncio.wait([self._sweeper])
             self._sweeper = None
         used = {id(part) for other in others for part in other.parts()}
         for part in self.parts():
             if id(part) not in used:
-                await part.close()
+                await _close(part)
         if self._flushing is not None:
             self._flushing.cancel()
         self.flush()
@@ -465,6 +450,14 @@ class Gateway:
             ):
                 client.last_write = self.clock()
                 writes.create_task(_keep_open(exchange))
+
+
+async def _close(part: _Part) -> None:
+    """Close one part. A failure must not keep the others open, nor cost the last log lines."""
+    try:
+        await part.close()
+    except Exception:
+        logger.exception("%s could not be closed", type(part).__name__)
 
 
 def _make_tracing(settings: OtelSettings) -> "Tracing | None":

@@ -29,7 +29,6 @@ from dragoman.gateway.answer import AnswerReport, settle
 from dragoman.gateway.attempt import Prepare, Sender, UpstreamModel
 from dragoman.gateway.hosted.history import ITEM_PREFIX, has_hosted_calls, restore_calls
 from dragoman.gateway.hosted.merge import AnswerMerger, MergeRules, Style
-from dragoman.gateway.hosted.servers import HostedServers
 from dragoman.gateway.hosted.tool_search import ToolSearch
 from dragoman.gateway.hosted.tools import HostedTools
 from dragoman.gateway.plan import (
@@ -72,12 +71,12 @@ _EVENT_BYTES = 64  # the least that one event adds to a body; decides whether a 
 class HostedRequest(Struct, frozen=True, kw_only=True):
     """A request that is served with the tools of these servers, and with a search for its deferred tools.
 
-    hosted_servers: None if the gateway has none. search: None if the upstreams need none. prepare: completes the request for one upstream. keeper: stores the answer. settings: what the answer repeats of the
-    client's request. edits: returns the report of what was cleared from the conversation (`gateway/context_edits.py`).
+    search: None if the upstreams need none. prepare: completes the request for one upstream. keeper: stores the answer. settings: what
+    the answer repeats of the client's request. edits: returns the report of what was cleared from the conversation
+    (`gateway/context_edits.py`).
     """
 
     gateway: "Gateway"
-    hosted_servers: HostedServers | None
     servers: Sequence[str]
     door: Door
     client: Client
@@ -87,11 +86,11 @@ class HostedRequest(Struct, frozen=True, kw_only=True):
     headers: Mapping[bytes, bytes]
     sender: Sender
     owner: str
-    prepare: Prepare | None = None
-    keeper: Keeper | None = None
-    settings: Request | None = None
-    search: ToolSearch | None = None
-    edits: Callable[[], Raw | None] = lambda: None
+    prepare: Prepare
+    keeper: Keeper | None
+    settings: Request | None
+    search: ToolSearch | None
+    edits: Callable[[], Raw | None]
 
 
 class HostedAnswer:
@@ -99,7 +98,6 @@ class HostedAnswer:
 
     def __init__(self, job: HostedRequest) -> None:
         self.tally = Tally()
-        self.is_stream = False  # no upstream's reply is left to be read at its end
         self.obsidian: ObsidianAnswer | None = None
         self._job = job
         self._wants_stream = job.request.stream is True
@@ -139,8 +137,8 @@ class HostedAnswer:
         job, asked, tools, merger = self._job, self._asked, self._tools, self._merger
         if self._wants_stream:
             job.client.keep_alive = self._keep_alive
-        if job.hosted_servers is not None:
-            tools.source = await job.hosted_servers.source(job.servers)
+        if job.gateway.hosted_servers is not None:
+            tools.source = await job.gateway.hosted_servers.source(job.servers)
         model = UpstreamModel(
             job.gateway.upstreams,
             client_dialect=job.door.dialect,
@@ -177,7 +175,7 @@ class HostedAnswer:
 
     def _recalled(self, request: Request) -> Request:
         """The request with the calls that the gateway ran earlier: those that the client sent back, or those from memory."""
-        hosted_servers = self._job.hosted_servers
+        hosted_servers = self._job.gateway.hosted_servers
         if hosted_servers is None:
             return request
         tools = self._tools
@@ -189,7 +187,7 @@ class HostedAnswer:
         return request
 
     def _remember(self, turns: Sequence[Turn]) -> None:
-        servers, merger = self._job.hosted_servers, self._merger
+        servers, merger = self._job.gateway.hosted_servers, self._merger
         if servers is not None and self._job.door.dialect != "responses" and merger.calls:
             memory, asked = servers.memory, self._job.request.turns
             is_own = self._tools.is_theirs
@@ -241,8 +239,7 @@ class HostedAnswer:
         )
 
     async def _prepare(self, request: Request, target: AttemptTarget) -> Request:
-        if self._job.prepare is not None:
-            request = await self._job.prepare(request, target)
+        request = await self._job.prepare(request, target)
         if self._job.search is not None:
             request = self._job.search.fit(request, target)
         policy = self._job.gateway.obsidian_policy(target, self._job.headers)

@@ -223,10 +223,11 @@ class InspectPages:
 
     async def _list(self, request: HttpRequest) -> Response:
         query = request.query_params
-        limit = query.get("limit", str(_USUAL_ROWS))
-        if not limit.isascii() or not limit.isdigit() or not 1 <= int(limit[:9]) <= _MAX_ROWS:
+        text = query.get("limit", str(_USUAL_ROWS))
+        limit = int(text) if text.isascii() and text.isdigit() and len(text) <= 3 else 0
+        if not 1 <= limit <= _MAX_ROWS:
             raise RequestRefused(f"limit: expected a number from 1 to {_MAX_ROWS}", param="limit")
-        rows, has_more = self._inspector.summaries(int(limit), query.get("before"))
+        rows, has_more = self._inspector.summaries(limit, query.get("before"))
         return _json({"data": rows, "has_more": has_more})
 
     async def _read(self, request: HttpRequest) -> Response:

@@ -97,6 +97,7 @@ class Inspector:
         self.last_use: dict[str, LastUse] = {}
         self._clock = wall_clock
         self._ring: OrderedDict[str, ExchangeCapture] = OrderedDict()
+        self._repeated = 1  # the number behind the last id that a client repeated
         self._uncaptured: deque[tuple[float, RequestRecord]] = deque(maxlen=_MAX_UNCAPTURED)
         self._by_mark: dict[tuple[str, bytes], str] = {}
         self._marks: dict[str, ConversationMarks] = {}
@@ -159,11 +160,10 @@ class Inspector:
 
     def admit(self, capture: ExchangeCapture, request_id: str, owner: str) -> None:
         """Put an exchange into the ring, once its caller is known. Clients may repeat ids; ids in the ring are unique."""
-        number = 1
         own = request_id
         while own in self._ring:
-            number += 1
-            own = f"{request_id}.{number}"
+            self._repeated += 1
+            own = f"{request_id}.{self._repeated}"
         self._ring[own] = capture
         self.size += capture.size
         capture.admit(own, owner, self._grow)

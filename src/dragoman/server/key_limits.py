@@ -16,6 +16,7 @@ from fnmatch import translate
 from functools import lru_cache
 from math import ceil
 from random import getrandbits
+from types import MappingProxyType
 
 from msgspec import Struct, structs
 
@@ -75,53 +76,66 @@ class KeyUse(Struct, frozen=True, eq=False):
     price: PriceSettings | None
 
 
-class NamedKey:
-    """One named key: its rights, and what its requests used and the store does not have yet."""
+class UnstoredUse:
+    """What the requests of a key used and the store does not have yet. Gateways that follow one another share it.
 
-    def __init__(self, name: str, settings: KeySettings) -> None:
-        self.name = name
-        self.settings = settings
-        self.limits = tuple(limits_of(settings))
-        self.has_limits = bool(self.limits) or settings.max_streams is not None
-        has_cost = any(limit.measure == "cost" for limit in self.limits)
-        self.depends_on_model = has_cost or "*" not in settings.models
+    running: the requests that run, if their number is limited. is_storing: a task is storing the rest.
+    """
+
+    def __init__(self) -> None:
         self.running: set[str] = set()
         self.is_storing = False
-        self._allows = [re.compile(translate(glob)).match for glob in settings.models]
-        self._unstored = Counts()
+        self._used = Counts()
         self._ended: list[str] = []
-
-    def allows(self, model: str) -> bool:
-        """Whether the key may use a model of this name."""
-        return any(is_match(model) for is_match in self._allows)
 
     def add(self, used: Counts, ended: str | None = None) -> None:
         """Note what an answer used, and the request that has ended."""
-        self._unstored = self._unstored.plus(used)
+        self._used = self._used.plus(used)
         if ended is not None:
             self._ended.append(ended)
 
     @property
-    def has_unstored(self) -> bool:
-        return bool(self._ended) or self._unstored != Counts()
+    def is_empty(self) -> bool:
+        return not self._ended and self._used == Counts()
 
     def take(self) -> KeyChange | None:
         """What the store does not have yet; None if it has everything. The caller stores it, or gives it back."""
-        if not self.has_unstored:
+        if self.is_empty:
             return None
-        taken = KeyChange(self._unstored, tuple(self._ended))
-        self._unstored, self._ended = Counts(), []
+        taken = KeyChange(self._used, tuple(self._ended))
+        self._used, self._ended = Counts(), []
         return taken
 
     def give_back(self, taken: KeyChange | None) -> None:
         """Keep what could not be stored. If it was stored and only the answer was lost, it is counted twice, not never."""
         if taken is not None:
-            self._unstored = self._unstored.plus(taken.used)
+            self._used = self._used.plus(taken.used)
             self._ended += taken.ended
 
 
+class NamedKey:
+    """One named key: its rights, and what its requests used."""
+
+    def __init__(self, name: str, settings: KeySettings, unstored: UnstoredUse) -> None:
+        self.name = name
+        self.settings = settings
+        self.unstored = unstored
+        self.limits = tuple(limits_of(settings))
+        self.has_limits = bool(self.limits) or settings.max_streams is not None
+        has_cost = any(limit.measure == "cost" for limit in self.limits)
+        self.depends_on_model = has_cost or "*" not in settings.models
+        self._allows = [re.compile(translate(glob)).match for glob in settings.models]
+
+    def allows(self, model: str) -> bool:
+        """Whether the key may use a model of this name."""
+        return any(is_match(model) for is_match in self._allows)
+
+
 class NamedKeys:
-    """The named keys of one gateway. `note_refusal`: called with the names of the key and of the limit."""
+    """The named keys of one gateway.
+
+    note_refusal: called with the names of the key and of the limit. unstored: of the gateway that this one takes over from.
+    """
 
     def __init__(
         self,
@@ -129,8 +143,12 @@ class NamedKeys:
         store: ManagedStore,
         clock: Callable[[], float],
         note_refusal: Callable[[str, str], None],
+        unstored: Mapping[str, UnstoredUse] = MappingProxyType({}),
     ) -> None:
-        self._keys = {name: NamedKey(name, each) for name, each in settings.keys.items()}
+        self.unstored = {name: unstored.get(name, UnstoredUse()) for name in settings.keys}
+        self._keys = {
+            name: NamedKey(name, each, self.unstored[name]) for name, each in settings.keys.items()
+        }
         self._store = store
         self._clock = clock
         self._note_refusal = note_refusal
@@ -181,30 +199,30 @@ class NamedKeys:
             )
         use = KeyUse(key, f"{getrandbits(96):024x}", price)
         if not key.has_limits:
-            key.add(_ONE_REQUEST)
+            key.unstored.add(_ONE_REQUEST)
         else:
             await self._ask(use)
             if key.settings.max_streams is not None:
-                key.running.add(use.id)
+                key.unstored.running.add(use.id)
         return use
 
     async def _ask(self, use: KeyUse) -> None:
         """Ask the store whether a request may run. Raises ReportedError."""
-        key = use.key
-        taken = key.take()
+        key, unstored = use.key, use.key.unstored
+        taken = unstored.take()
         asked = KeyRequest(use.id, key.limits, key.settings.max_streams)
         try:
             reached = await self._count(key, taken or KeyChange(), asked)
         except StoreError:
-            key.give_back(taken)
+            unstored.give_back(taken)
             if self._refuses:
                 self._note_refusal(key.name, "store")
                 raise ReportedError(_unchecked(key.name)) from None
-            key.add(_ONE_REQUEST)
+            unstored.add(_ONE_REQUEST)
             return
         except BaseException:  # the client has left meanwhile
-            key.give_back(taken)
-            key.add(Counts(), use.id)
+            unstored.give_back(taken)
+            unstored.add(Counts(), use.id)
             raise
         if reached is not None:
             self._note_refusal(key.name, reached.setting)
@@ -213,11 +231,11 @@ class NamedKeys:
     def end(self, use: KeyUse, record: RequestRecord | None = None) -> None:
         """Count what the answer to a request used, however it ended. `record`: None if it asked no model."""
         key = use.key
-        key.running.discard(use.id)
+        key.unstored.running.discard(use.id)
         used = Counts() if record is None else counts_of(record, use.price)
         if record is not None:
             record.used = used
-        key.add(used, None if key.settings.max_streams is None else use.id)
+        key.unstored.add(used, None if key.settings.max_streams is None else use.id)
         self._store_soon(key)
 
     def keep(self) -> None:
@@ -225,27 +243,28 @@ class NamedKeys:
         now = self._clock()
         is_time = not 0 <= now - self._renewed < self._store.settings.lease / 3
         for key in self._keys.values():
-            if is_time and key.running:
-                renewed = KeyChange(renewed=tuple(key.running))
+            if is_time and key.unstored.running:
+                renewed = KeyChange(renewed=tuple(key.unstored.running))
                 self._store.spawn(self._report(key, renewed))
-            if key.has_unstored and self._store.is_worth_trying:
+            if not key.unstored.is_empty and self._store.is_worth_trying:
                 self._store_soon(key)
         if is_time:
             self._renewed = now
 
     def _store_soon(self, key: NamedKey) -> None:
-        if not key.is_storing:
-            key.is_storing = True
+        if not key.unstored.is_storing:
+            key.unstored.is_storing = True
             self._store.spawn(self._store_all(key))
 
     async def _store_all(self, key: NamedKey) -> None:
+        unstored = key.unstored
         try:
-            while (taken := key.take()) is not None:
+            while (taken := unstored.take()) is not None:
                 if not await self._report(key, taken):
-                    key.give_back(taken)
+                    unstored.give_back(taken)
                     return
         finally:
-            key.is_storing = False
+            unstored.is_storing = False
 
     async def _count(
         self, key: NamedKey, change: KeyChange, asked: KeyRequest | None = None

@@ -72,17 +72,18 @@ class SocketConnection(WholeRequest):
         self, create: Create, headers: list[tuple[bytes, bytes]], send_texts: SendTexts
     ) -> None:
         super().__init__(headers, create.body)
+        if create.headers:  # those of the handshake alone have been checked
+            self.line_bytes = 0
         self._send_texts = send_texts
         self._parser: FrameParser | None = None  # for frames of unusual form
         self._on_leave: Callable[[], None] | None = None
         self._has_left = False
         self._beginning = lane_member(create.lane)
 
-    def on_leave(self, call: Callable[[], None] | None) -> bool:
+    def on_leave(self, call: Callable[[], None] | None) -> None:
         self._on_leave = call
         if call is not None and self._has_left:
             call()  # the client left before the exchange registered `call`
-        return True
 
     def leave(self) -> None:
         """Report that the client has left."""

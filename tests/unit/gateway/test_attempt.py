@@ -19,6 +19,7 @@ from dragoman.config.settings import (
 from dragoman.core.failures import ReportedError, error_info
 from dragoman.core.fold import fold
 from dragoman.errors import GatewayError, RequestRefused
+from dragoman.gateway import attempt
 from dragoman.gateway.attempt import AttemptFailed, AttemptObserver, UpstreamModel, try_targets
 from dragoman.gateway.peers import PeerOrder, PeerState
 from dragoman.gateway.route import Upstreams
@@ -108,6 +109,20 @@ def test_what_comes_instead_of_what_was_asked_for_is_understood(*, is_asked: boo
     reply = json_reply(body_bytes("chat", ANSWER)) if is_asked else sse(stream("chat", ANSWER))
     events, _ = asked("chat", [reply], asking(stream=is_asked))
     assert folded(events).choices[0].finish == "tool_calls"
+
+
+def test_a_stream_that_does_not_end_is_cut_at_the_limit_of_an_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(attempt, "MAX_ANSWER_BYTES", 20_000)
+    whole = stream("chat", Answer((Said(("word ",) * 1000),)))
+    events, _ = asked("chat", [sse(whole, cut_into="frames")])
+    outcome = folded(events)
+    assert outcome.error is not None
+    assert outcome.error.message.startswith("expected an answer of at most ")
+    (text,) = outcome.choices[0].parts
+    assert isinstance(text, Text)
+    assert 50 < len(text.text) < 5000
 
 
 def test_names_are_those_of_the_request() -> None:

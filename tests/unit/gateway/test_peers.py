@@ -111,6 +111,22 @@ def test_a_probe_that_ended_does_not_end_a_later_one() -> None:
     assert not peer.is_ready()
 
 
+def test_a_probe_that_was_answered_hinders_no_later_one_while_its_answer_runs() -> None:
+    peer = cooling()
+    peer.now += 10
+    first = peer.health.begin(peer.now)
+    assert peer.health.replied(200)
+    for _ in range(3):
+        peer.fail()
+    assert (peer.state, peer.is_ready()) == (PeerState.COOLING, False)
+    peer.now += 60
+    assert (peer.state, peer.is_ready()) == (PeerState.DUE, True)
+    second = peer.health.begin(peer.now)
+    assert second not in (0, first)
+    peer.health.end(first)
+    assert (peer.state, peer.is_ready()) == (PeerState.PROBING, False)
+
+
 def test_a_failed_probe_doubles_the_cooldown_up_to_the_limit() -> None:
     peer = cooling()
     lengths: list[float | None] = []

@@ -1,8 +1,8 @@
 """Puts calls that the gateway ran back into the conversations that clients send. Pure.
 
-A Responses client sends the items of these calls back. Each item becomes a function call and its result for the upstream, so the conversation is complete in every dialect.
-Adjacent calls stay together, with their results after them, because a provider accepts the calls of one answer only in one
-message.
+A Responses client sends the items of these calls back. Each item becomes a function call and its result for the upstream, so the
+conversation is complete in every dialect. Adjacent calls stay together, with their results after them, because a provider accepts the
+calls of one answer only in one message.
 
 A client of Chat or Messages sends back only the text and its own calls, so the model would not see what the tools returned. The
 gateway therefore stores the turns of an answer (`AnswerMemory`) and puts them in place of the client's version. The key consists of the
@@ -112,6 +112,8 @@ class _Restorer:
 
 MAX_CHARACTERS = 64 * 1024 * 1024
 """The limit for all stored answers: some thousand answers with long results."""
+PART_CHARACTERS = 400
+"""What a part counts besides its text: an answer of a few words takes more than a kilobyte of memory."""
 MAX_ANSWER = 4 * 1024 * 1024
 """The limit for one answer: a conversation with more in one turn fits into no model."""
 
@@ -145,7 +147,7 @@ class AnswerMemory:
             for turn in answer
             for part in turn.parts
         )
-        size = sum(part_size(part) for turn in answer for part in turn.parts)
+        size = sum(part_size(part) + PART_CHARACTERS for turn in answer for part in turn.parts)
         if not hosted or size > MAX_ANSWER:
             return
         own = [

@@ -19,11 +19,13 @@ from dragoman.model.request import ToolChoice
 
 
 class HostedTools:
-    """The hosted tools of one request: a `ToolSource` that the engine queries before each turn."""
+    """The hosted tools of one request: a `ToolSource` that the engine queries before each turn.
 
-    def __init__(self, theirs: Iterable[Declaration], source: ToolSource | None = None) -> None:
-        """`source`: tools whose namespaces are the names of their servers; None: there are no servers, or they have not started yet."""
-        self.source = source
+    source: tools whose namespaces are the names of their servers; None: there are no servers, or they have not started yet.
+    """
+
+    def __init__(self, theirs: Iterable[Declaration]) -> None:
+        self.source: ToolSource | None = None
         self._their_names: set[str] = set()
         self._their_kinds: set[str] = set()
         for tool in theirs:

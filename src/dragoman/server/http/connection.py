@@ -1,12 +1,13 @@
 """A request's connection to its client: the exchange reads the request from it and writes the answer to it.
 
 There are `AsgiConnection`, for any ASGI server, and `cycle.Cycle`, for our own server, which needs far fewer steps; and for requests
-that came in another way, those that extend `WholeRequest`. A write that cannot finish at once (the client does not read, or the server must be awaited) returns a function to
-call and await before the next write; None means that the write is done.
+that came in another way, those that extend `WholeRequest`. A write that cannot finish at once (the client does not read, or the
+server must be awaited) returns a function to call and await before the next write; None means that the write is done.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Protocol
 
@@ -15,6 +16,10 @@ from starlette.types import Message, Receive, Scope, Send
 from dragoman.gateway.answer import Pending
 
 Headers = Sequence[tuple[bytes, bytes]]
+
+# How long the client of a complete request is not watched under other servers: the task would cost a small exchange a tenth of its
+# time. Half of the time in which a client's leaving must reach the upstream, with room for a busy loop.
+_UNWATCHED_SECONDS = 0.03
 
 
 class ClientConnection(Protocol):
@@ -34,15 +39,15 @@ class ClientConnection(Protocol):
         ...
 
     def receive(self) -> Awaitable[Message]:
-        """As in ASGI: the body piece by piece, then the client's disconnect."""
+        """As in ASGI: the body piece by piece, or the client's disconnect."""
         ...
 
     def take_body(self) -> bytes | None:
         """The whole body if it has arrived; None: it must be received."""
         ...
 
-    def on_leave(self, call: Callable[[], None] | None) -> bool:
-        """Register a function to call when the client leaves. False: only a caller that waits in `receive` learns of it."""
+    def on_leave(self, call: Callable[[], None] | None) -> None:
+        """Register a function to call when the client leaves; None at the end of the exchange."""
         ...
 
     def respond(self, status: int, headers: Headers, body: bytes) -> Pending:
@@ -75,7 +80,7 @@ class WholeRequest:
     __slots__ = ("_body", "_headers", "line_bytes", "running")
 
     def __init__(self, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
-        self.line_bytes = None
+        self.line_bytes: int | None = None
         self.running: asyncio.Task[None] | None = None
         self._headers = headers
         self._body = body
@@ -99,12 +104,23 @@ class WholeRequest:
 class AsgiConnection:
     """A connection under any ASGI server."""
 
-    __slots__ = ("_headers", "_receive", "_send", "line_bytes")
+    __slots__ = (
+        "_headers",
+        "_on_leave",
+        "_receive",
+        "_server_send",
+        "_timer",
+        "_watcher",
+        "line_bytes",
+    )
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._headers: list[tuple[bytes, bytes]] = scope["headers"]
         self._receive = receive
-        self._send = send
+        self._server_send = send
+        self._on_leave: Callable[[], None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._watcher: asyncio.Task[None] | None = None
         self.line_bytes = line_bytes(scope)
 
     def task(self) -> asyncio.Task[None] | None:
@@ -113,14 +129,32 @@ class AsgiConnection:
     def take_headers(self) -> list[tuple[bytes, bytes]]:
         return self._headers
 
-    def receive(self) -> Awaitable[Message]:
-        return self._receive()
+    async def receive(self) -> Message:
+        message = await self._receive()
+        if not message.get("more_body"):
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(_UNWATCHED_SECONDS, self._start_watching)
+        return message
 
     def take_body(self) -> bytes | None:
         return None
 
-    def on_leave(self, call: Callable[[], None] | None) -> bool:
-        return call is None
+    def on_leave(self, call: Callable[[], None] | None) -> None:
+        self._on_leave = call
+        if call is None and self._timer is not None:
+            self._timer.cancel()
+        if call is None and self._watcher is not None:
+            self._watcher.cancel()
+
+    def _start_watching(self) -> None:
+        self._watcher = asyncio.get_running_loop().create_task(self._watch())
+
+    async def _watch(self) -> None:
+        """Wait until the client leaves, which the server reports only to a task that waits for the next message."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        if self._on_leave is not None:
+            self._on_leave()
 
     def respond(self, status: int, headers: Headers, body: bytes) -> Pending:
         size = (b"content-length", b"%d" % len(body))
@@ -135,6 +169,10 @@ class AsgiConnection:
 
     def finish(self, data: bytes) -> Pending:
         return partial(self._send, {"type": "http.response.body", "body": data})
+
+    async def _send(self, message: Message) -> None:
+        with suppress(OSError):  # the client has left: its disconnect is the next message
+            await self._server_send(message)
 
     async def _start(self, status: int, headers: Headers, data: bytes, *, is_more: bool) -> None:
         head = {"type": "http.response.start", "status": status, "headers": list(headers)}

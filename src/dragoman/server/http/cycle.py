@@ -173,11 +173,10 @@ class Cycle:
         message["more_body"] = self.more_body
         return message
 
-    def on_leave(self, call: Callable[[], None] | None) -> bool:
+    def on_leave(self, call: Callable[[], None] | None) -> None:
         self._on_leave = call
         if call is not None and self.disconnected:
             call()  # the client left before the exchange registered `call`
-        return True
 
     def respond(self, status: int, headers: Headers, body: bytes) -> Pending:
         if self._flow.write_paused:

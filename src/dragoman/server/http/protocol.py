@@ -25,6 +25,7 @@ import asyncio
 import logging
 import re
 import socket
+import sys
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from enum import Enum, auto
@@ -319,6 +320,8 @@ class GatewayProtocol(HttpToolsProtocol):
                 self._hand_over(bytes(data))
                 return
             head = self._plain_head()
+            # It may have come in several reads, so that its size must be measured.
+            self._read_bytes = sys.maxsize
             self.parser = HttpRequestParser(self)
             # As in uvicorn: of several pipelined requests, those before one that closes the connection are answered.
             self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
@@ -391,9 +394,10 @@ class GatewayProtocol(HttpToolsProtocol):
         if parser.get_method() != b"POST" or parser.get_http_version() != "1.1":
             return None
         keep_alive = parser.should_keep_alive() and not self._is_ending
-        # A head that came in one read, as most do, has no more bytes than the read.
+        # A head that came in one read, as most do, has no more bytes than the read. The limit is that of now, not of `_limits`.
         line_bytes = None
-        if not self._has_begun or self._read_bytes > self._limits.max_header_bytes:
+        most: int = self.app.limits.max_header_bytes  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType] -- a cast is a call
+        if not self._has_begun or self._read_bytes > most:
             line_bytes = len(b"POST  HTTP/1.1\r\n") + len(self.url)
         return Cycle(self, self.headers, line_bytes, keep_alive=keep_alive), serve
 

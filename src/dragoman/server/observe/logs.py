@@ -2,7 +2,8 @@
 
 A request's line is made from its record, which has no content. It is written directly to the handler that
 `configure_logging` installed; in a program that embeds the gateway with its own logging, it goes to the logger
-`dragoman.requests`. At debug level, the logger `dragoman.calls` gets one line per tool call, without its input. Values that a client sent are truncated, and escaped so that they stay on one line.
+`dragoman.requests`. At debug level, the logger `dragoman.calls` gets one line per tool call, without its input. Values that a
+client sent are truncated, and escaped so that they stay on one line.
 """
 
 import logging

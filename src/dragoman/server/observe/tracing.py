@@ -72,7 +72,7 @@ _EXECUTE_TOOL = "execute_tool"
 _OTHER = "other"
 CLOSE_SECONDS = 3.0
 """In which the last spans and metrics must be sent when the gateway stops. A collector that answers takes milliseconds."""
-SELDOM_SECONDS = 60.0
+LOG_SECONDS = 60.0
 """How often each logger of the SDK may log: a collector that is down would fill the log."""
 _LOGGERS = (
     "opentelemetry.exporter.otlp.proto.http.trace_exporter",
@@ -126,8 +126,8 @@ class _Closable(Protocol):
     def shutdown(self) -> None: ...
 
 
-class Seldom(logging.Filter):
-    """Lets a logger log once in a while. `clock`: seconds."""
+class LogLimit(logging.Filter):
+    """Lets a logger log once in `LOG_SECONDS`. `clock`: seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -139,7 +139,7 @@ class Seldom(logging.Filter):
         now = self._clock()
         if now < self._next:
             return False
-        self._next = now + SELDOM_SECONDS
+        self._next = now + LOG_SECONDS
         return True
 
 
@@ -199,8 +199,8 @@ class Tracing:
         """What these settings describe. Headers, certificates and timeouts come from the variables of the SDK."""
         for name in _LOGGERS:
             found = logging.getLogger(name)
-            if not any(isinstance(each, Seldom) for each in found.filters):
-                found.addFilter(Seldom())
+            if not any(isinstance(each, LogLimit) for each in found.filters):
+                found.addFilter(LogLimit())
         base = (settings.endpoint or "").rstrip("/")
         exporters: list[_Closable] = []
         processor = reader = None
@@ -322,19 +322,6 @@ class RequestTrace:
 
     trace_id: 32 hex digits, for the log; empty if there is no trace.
     """
-
-    __slots__ = (
-        "_attempt",
-        "_began",
-        "_door",
-        "_is_observed",
-        "_method",
-        "_numbers",
-        "_span",
-        "_tracing",
-        "_wall",
-        "trace_id",
-    )
 
     def __init__(self, tracing: Tracing, door: Door, context: Context, method: str) -> None:
         self._tracing = tracing

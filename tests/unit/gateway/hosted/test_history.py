@@ -1,5 +1,7 @@
 """Items of calls that a gateway ran, back as calls and results; and what is remembered of them for other clients."""
 
+import tracemalloc
+
 import pytest
 from msgspec import structs
 
@@ -200,9 +202,28 @@ def test_answers_without_calls_of_ours_are_not_kept() -> None:
     assert memory.restore("me", request, is_own) is request
 
 
+def test_many_answers_of_a_few_words_take_no_more_memory_than_long_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    limit = 200_000
+    monkeypatch.setattr(history, "MAX_CHARACTERS", limit)
+    memory = AnswerMemory()
+    tracemalloc.start()
+    try:
+        for number in range(2000):
+            call = structs.replace(HOSTED, call_id=f"call_{number}")
+            result = Result(call_id=call.call_id, content=(Text(text=f"{number}"),))
+            turns = (spoken(call), Turn(role="tool", parts=(result,)), spoken(Text(text="So.")))
+            kept(memory, str(number), *turns)
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert taken < 2 * limit
+
+
 def test_the_oldest_is_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history, "MAX_CHARACTERS", 100)
-    monkeypatch.setattr(history, "MAX_ANSWER", 100)
+    monkeypatch.setattr(history, "MAX_CHARACTERS", 2500)
+    monkeypatch.setattr(history, "MAX_ANSWER", 1900)
     memory = AnswerMemory()
     kept(memory, "one", *run_turns(Text(text="1" * 40)))
     kept(memory, "two", *run_turns(Text(text="2" * 40)))

@@ -37,6 +37,12 @@ class Source:
 SOURCE = Source(Doing("read", "files"), Doing("read", "web"))
 
 
+def hosted(theirs: Sequence[Declaration], source: Source = SOURCE) -> HostedTools:
+    tools = HostedTools(theirs)
+    tools.source = source
+    return tools
+
+
 def offered(offering: HostedTools) -> list[str]:
     return [tool.offer.declaration.name for tool in offering.tools()]
 
@@ -46,28 +52,28 @@ def call(name: str, **more: str) -> Call:
 
 
 def test_a_tool_is_offered_by_its_servers_name_and_its_own() -> None:
-    offering = HostedTools((), SOURCE)
+    offering = hosted(())
     assert offered(offering) == ["files__read", "web__read"]
     assert all(tool.offer.declaration.namespace is None for tool in offering.tools())
 
 
 def test_the_clients_tool_keeps_its_name() -> None:
     theirs = [Declaration(name="files__read"), Declaration(name="files__read_2")]
-    offering = HostedTools(theirs, SOURCE)
+    offering = hosted(theirs)
     assert offered(offering) == ["files__read_3", "web__read"]
     assert offering.whose(call("files__read")) is None
     assert offering.whose(call("files__read_3")) == ServerTool("files", "read")
 
 
 def test_a_clients_tool_in_a_namespace_counts_as_the_same_name() -> None:
-    offering = HostedTools([Declaration(name="read", namespace="files")], SOURCE)
+    offering = hosted([Declaration(name="read", namespace="files")])
     assert offered(offering) == ["files__read_2", "web__read"]
     assert offering.whose(call("read", namespace="files")) is None
 
 
 def test_names_stay_while_tools_come_and_go() -> None:
     source = Source(Doing("a", "s"), Doing("b", "s"))
-    offering = HostedTools([Declaration(name="s__b")], source)
+    offering = hosted([Declaration(name="s__b")], source)
     assert offered(offering) == ["s__a", "s__b_2"]
     source.all = (Doing("b", "s"),)
     assert offered(offering) == ["s__b_2"]
@@ -75,19 +81,19 @@ def test_names_stay_while_tools_come_and_go() -> None:
 
 
 def test_a_call_of_nobodys_tool_is_answered_here() -> None:
-    offering = HostedTools([Declaration(name="get_weather")], SOURCE)
+    offering = hosted([Declaration(name="get_weather")])
     offering.tools()
     assert offering.whose(call("no_such")) == ServerTool("", "no_such")
     assert offering.is_theirs(call("get_weather"))
 
 
 def test_built_in_kinds_that_the_client_declared_are_the_clients() -> None:
-    offering = HostedTools([Declaration(name="local_shell", kind="local_shell")], SOURCE)
+    offering = hosted([Declaration(name="local_shell", kind="local_shell")])
     assert offering.is_theirs(call("local_shell", kind="local_shell"))
 
 
 def test_a_server_is_called_by_its_own_name() -> None:
-    tool = HostedTools([Declaration(name="files__read")], SOURCE).tools()[0]
+    tool = hosted([Declaration(name="files__read")]).tools()[0]
     invocation = Invocation(call("files__read_2"), lambda _: None)
 
     async def run() -> Output:

@@ -34,7 +34,7 @@ from dragoman.server.doors import DOORS
 from dragoman.server.observe import tracing as module
 from dragoman.server.observe.metrics import MAX_VALUES
 from dragoman.server.observe.record import RequestRecord
-from dragoman.server.observe.tracing import RequestTrace, Seldom, Tracing
+from dragoman.server.observe.tracing import LogLimit, RequestTrace, Tracing
 
 DOOR = DOORS["/v1/chat/completions"]
 TRACEPARENT = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -333,11 +333,11 @@ def test_the_calls_of_a_receipt_are_events() -> None:
 
 def test_a_logger_of_the_sdk_logs_once_a_minute() -> None:
     now = [0.0]
-    seldom = Seldom(lambda: now[0])
+    limit = LogLimit(lambda: now[0])
     record = logging.makeLogRecord({"msg": "no collector"})
     found: list[bool] = []
     for now[0] in (0.0, 0.1, 59.9, 60.0, 61.0, 200.0):
-        found.append(seldom.filter(record))
+        found.append(limit.filter(record))
     assert found == [True, False, False, True, False, True]
 
 
@@ -386,4 +386,4 @@ def test_a_logger_of_the_sdk_has_one_filter_however_often_a_gateway_is_made() ->
     for _ in range(2):
         asyncio.run(Tracing.to_collector(OtelSettings(endpoint="http://127.0.0.1:1")).close())
     filters = logging.getLogger("opentelemetry.exporter.otlp.proto.http.trace_exporter").filters
-    assert sum(isinstance(each, Seldom) for each in filters) == 1
+    assert sum(isinstance(each, LogLimit) for each in filters) == 1
