@@ -235,7 +235,7 @@ class CodexUpstream:
                 name=self.name,
                 command=self._settings.command,
                 environment=child_environment(self._settings, self._environ),
-                folder=self._empty_folder(),
+                folder=self._empty_folder,
                 patience=self._settings.connect_timeout,
                 limits_interval=self._settings.limits_interval,
                 on_limits=self._note_limits,
@@ -248,7 +248,8 @@ class CodexUpstream:
             self.on_limits(self.name, headers)
 
     def _empty_folder(self) -> str:
-        if self._folder is None:
+        # Programs that clean up temporary files may have removed it.
+        if self._folder is None or not os.path.isdir(self._folder):  # noqa: PTH112 - a string is wanted
             self._folder = tempfile.mkdtemp(prefix="dragoman-codex-")
         return self._folder
 
