@@ -36,6 +36,9 @@ _UNIFIED_NAMES: Mapping[int, tuple[str, str]] = {
 FARTHEST = 366 * 86400.0
 """No reset lies further ahead than a year."""
 
+LARGEST = 1e12
+"""The largest number in a report. The largest real ones are times in seconds since 1970, which have ten digits."""
+
 _DURATION = re.compile(
     r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?"
 )
@@ -136,7 +139,7 @@ def _counted(
 
 def _whole(text: str | None) -> int | None:
     number = number_of(text or "")
-    return None if number is None or number < 0 else int(number)
+    return None if number is None or not 0 <= number <= LARGEST else int(number)
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------

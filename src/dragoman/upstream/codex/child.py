@@ -35,6 +35,7 @@ from dragoman.upstream.codex.jsonrpc import (
 )
 from dragoman.upstream.codex.process import GRACE_SECONDS, Process, StderrLog, spawn
 from dragoman.upstream.codex.turn import TOOL_CALL, CodexTurn
+from dragoman.upstream.rate_limits import LARGEST
 
 logger = logging.getLogger(__name__)
 
@@ -407,7 +408,6 @@ _NAMES = {
     "windowDurationMins": "window-minutes",
     "resetsAt": "reset-at",
 }
-_LARGEST = 1e12  # a time in seconds since 1970 has ten digits
 
 
 def has_limits(line: bytes) -> bool:
@@ -424,7 +424,7 @@ def _headers(line: bytes) -> Iterator[tuple[str, str]]:
     limits = _table(_table(_read(line).get("params")).get("rateLimits"))
     for window in ("primary", "secondary"):
         for key, value in _table(limits.get(window)).items():
-            if key in _NAMES and isinstance(value, (int, float)) and abs(value) <= _LARGEST:
+            if key in _NAMES and isinstance(value, (int, float)) and abs(value) <= LARGEST:
                 yield (
                     f"x-codex-{window}-{_NAMES[key]}",
                     f"{value:g}" if key == "usedPercent" else str(value),
