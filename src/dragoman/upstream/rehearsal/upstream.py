@@ -40,7 +40,6 @@ from dragoman.upstream.base import CheckResult, UpstreamReply, UpstreamRequest
 from dragoman.upstream.rehearsal.answer import (
     CHARACTERS,
     CREATED,
-    AnswerInput,
     check_seals,
     compose,
     count_request,
@@ -130,7 +129,7 @@ def _answer(request: UpstreamRequest, spoken: Codec, seed: str) -> Delivery:
     check_seals(asked)
     if scenario.strict:
         _check_pairs(asked)
-    outcome = compose(AnswerInput(asked, request.dialect, scenario, seed))
+    outcome = compose(asked, request.dialect, scenario, seed)
     context = EncodeContext(
         seed=f"{seed} items",
         include_usage=asked.include_usage is True or not request.stream,

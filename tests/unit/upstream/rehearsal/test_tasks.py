@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from dragoman._json import Raw, dumps
 from dragoman.model.parts import Call, Dialect, Result, Text
 from dragoman.model.request import Request, Tool, ToolChoice, Turn
-from dragoman.upstream.rehearsal.answer import AnswerInput, compose
+from dragoman.upstream.rehearsal.answer import compose
 from dragoman.upstream.rehearsal.scenarios import find_scenario
 from dragoman.upstream.rehearsal.tasks import GREETING, NOTICE, find_task
 from dragoman.upstream.rehearsal.words import read_words
@@ -54,7 +54,7 @@ def play(
 ) -> tuple[str, object]:
     """The tool that is called and its arguments; or an empty name and the text."""
     request = Request(turns=(Turn(role="user", parts=(Text(text=said),)),), tools=tools, **more)  # type: ignore[arg-type]
-    outcome = compose(AnswerInput(request, dialect, find_scenario("rehearsal"), "seed"))
+    outcome = compose(request, dialect, find_scenario("rehearsal"), "seed")
     (part,) = outcome.choices[0].parts
     if isinstance(part, Call):
         return part.name, json.loads(part.input)
@@ -193,7 +193,7 @@ def perform(
     left = list(results)
     while True:
         request = Request(turns=tuple(turns), tools=tools)
-        outcome = compose(AnswerInput(request, "responses", find_scenario(model), "seed"))
+        outcome = compose(request, "responses", find_scenario(model), "seed")
         (part,) = outcome.choices[0].parts
         if isinstance(part, Text):
             assert left == []
@@ -356,7 +356,7 @@ def test_every_task_ends_after_two_rounds_whatever_comes_back(
     turns = [Turn(role="user", parts=(Text(text=said),))]
     for rounds in range(4):
         request = Request(turns=tuple(turns), tools=tools)
-        outcome = compose(AnswerInput(request, "responses", find_scenario("rehearsal"), "seed"))
+        outcome = compose(request, "responses", find_scenario("rehearsal"), "seed")
         (part,) = outcome.choices[0].parts
         if isinstance(part, Text):
             assert rounds <= 2
