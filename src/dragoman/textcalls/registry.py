@@ -310,11 +310,6 @@ def choose_patterns(
     return tuple(replace(one, stream_args=True) if one.name in streaming else one for one in chosen)
 
 
-def sentinels_for(formats: str | Iterable[str], model: str | None) -> tuple[TextPattern, ...]:
-    """Return the patterns for a model's answers that have a sentinel, with the stray words of leaked calls."""
-    return patterns_for(formats, model, leaks=True).sentinels
-
-
 class ChosenPatterns(Struct, frozen=True):
     """The patterns for the answers of one model. All its requests use the same."""
 

@@ -59,7 +59,11 @@ def limits_of(headers: Mapping[str, str], now: float) -> Limits | None:
 
 def share_headers(door: Dialect, limits: Limits, now: float) -> list[tuple[bytes, bytes]]:
     """Limits that are shares of a window, as headers of the client's vendor."""
-    windows = [window for window in limits.windows if _is_share(window)]
+    windows = [
+        window
+        for window in limits.windows
+        if window.used_percent is not None and window.limit is None
+    ]
     if not windows:
         return []
     named = _unified(windows) if door == "messages" else _hundredths(windows, now)
@@ -143,10 +147,6 @@ def _whole(text: str | None) -> int | None:
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
-
-
-def _is_share(window: LimitWindow) -> bool:
-    return window.used_percent is not None and window.limit is None
 
 
 def _used(window: LimitWindow) -> float:
