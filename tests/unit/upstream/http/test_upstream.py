@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 
 from dragoman.config.settings import UpstreamKind, UpstreamSettings
-from dragoman.errors import ConfigError, UpstreamError
+from dragoman.errors import ConfigError, RequestRefused, UpstreamError
 from dragoman.model.parts import Dialect
 from dragoman.testing import ScriptedReply, ScriptedUpstream, json_reply
 from dragoman.upstream.base import CheckResult, Upstream, UpstreamRequest
@@ -125,6 +125,15 @@ def test_an_operation_that_the_dialect_lacks_is_an_error() -> None:
             await upstream.send(asked)
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("model", [".", "..", "x" * 3000])
+def test_a_model_that_no_path_can_name_is_refused(model: str) -> None:
+    settings = UpstreamSettings(kind="chat", base_url="http://h/v1", path="/models/{model}:run")
+    request = UpstreamRequest(dialect="chat", body=b"{}", stream=False, model=model)
+    with pytest.raises(RequestRefused, match="expected the name of a model, got") as refused:
+        HttpUpstream("up", settings, key=None).send(request)
+    assert len(refused.value.message) < 200
 
 
 def test_counting_goes_to_its_own_address_with_the_query() -> None:
