@@ -165,7 +165,7 @@ class HttpUpstream:
         if request.model in (".", "..") or len(request.model) > _LONGEST_MODEL:
             shown = request.model[:_LONGEST_SHOWN]
             raise RequestRefused(f"expected the name of a model, got {shown!r}", param="model")
-        return url.replace(MODEL_PLACE, quote(request.model, safe="@"))
+        return url.replace(MODEL_PLACE, quote(request.model, safe="@", errors="replace"))
 
     async def _send_unusual(
         self, request: UpstreamRequest, url: str | None, more: Mapping[str, str]
