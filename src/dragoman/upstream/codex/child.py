@@ -193,7 +193,10 @@ class Child:
         """End the child, and wait until it has ended."""
         self._stop_polling()
         await self._process.end(GRACE_SECONDS if grace is None else grace)
-        await asyncio.gather(*self._tasks)
+        done, _ = await asyncio.wait(self._tasks)
+        for error in filter(None, (task.exception() for task in done)):
+            # A bug here. Raised, it would end the supervising task, and every later request would wait for ever.
+            logger.error("%s: its output cannot be handled", self._command_words(), exc_info=error)
 
     # --- what it says ------------------------------------------------------------------------------------------------
 
@@ -211,10 +214,6 @@ class Child:
             self._process.kill()
             while await self._process.read():
                 pass  # a pipe that is not read to its end blocks a dying process
-        except Exception:
-            # Without a reader no request would be answered any more; the next child may do better.
-            logger.exception("%s: its output cannot be handled", self._command_words())
-            self._process.kill()
         finally:
             await self._process.end(GRACE_SECONDS)
             self._end()

@@ -470,21 +470,6 @@ def test_waiting_for_a_free_connection_ends_with_a_503_that_says_when_to_return(
     run([ScriptedReply(chunks=[Pause(60)])], scene, settings)
 
 
-def test_a_place_that_a_client_no_longer_wants_goes_to_the_next(run: Run) -> None:
-    async def scene(server: ScriptedUpstream, upstream: HttpUpstream) -> None:
-        first = await upstream.send(ASKED)
-        await whole(first)
-        leaving, waiting = (asyncio.create_task(body_of(upstream)) for _ in range(2))
-        await asyncio.sleep(0.05)
-        first.close()  # wakes the first of the two
-        leaving.cancel()
-        async with asyncio.timeout(5):
-            assert await waiting == b"x"
-
-    settings = structs.replace(PLAIN, max_connections=1, connect_timeout=30)
-    run([ScriptedReply(body=b"x")] * 2, scene, settings)
-
-
 def test_by_default_there_are_as_many_connections_as_requests(run: Run) -> None:
     gate = asyncio.Event()
     count = 64
