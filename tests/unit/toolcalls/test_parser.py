@@ -495,12 +495,9 @@ def test_minted_ids_are_known_by_their_seed() -> None:
 
 def test_many_calls_without_an_id_are_each_reported() -> None:
     count = 400
-    found = parse_tool_calls(
-        [
-            *({"choices": [{"index": 0, "delta": {"tool_calls": [
-                {"index": index, "function": {"name": "f", "arguments": "{}"}}
-            ]}}]} for index in range(count)),
-            {"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]},
-        ]
-    )  # fmt: skip
+    payloads: list[Payload] = [
+        chunk({"tool_calls": [{"index": index, "function": {"name": "f", "arguments": "{}"}}]})
+        for index in range(count)
+    ]
+    found = parse_tool_calls([*payloads, chunk({}, finish="tool_calls")])
     assert len(found.errors) == len(found.calls) == count
