@@ -82,7 +82,10 @@ _ABSENT = re.compile(r"no such file|not exist|not found|cannot find", re.IGNOREC
 _ENVELOPE = re.compile(
     r"\A(?:(?:Chunk ID|Exit code|Wall time|Process exited|Original token count)[^\n]*\n)+Output:\n"
 )
-_REMINDER = re.compile(r"<system-reminder>.*?</system-reminder>", re.DOTALL)
+# Up to the next one only: a text of many that do not end would be searched to its end from each of them.
+_REMINDER = re.compile(
+    r"<system-reminder>(?:(?!<system-reminder>).)*?</system-reminder>", re.DOTALL
+)
 _NUMBERED = re.compile(r"^ *\d+(?:\t|→)")
 _TICKS = re.compile(r"`+")
 # A screen of a terminal.

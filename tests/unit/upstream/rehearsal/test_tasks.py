@@ -1,6 +1,7 @@
 """What people try first gets the answer a person expects, with tools that only read, but for a new file."""
 
 import json
+import time
 from typing import cast
 
 import pytest
@@ -11,7 +12,7 @@ from dragoman.model.parts import Call, Dialect, Result, Text
 from dragoman.model.request import Request, Tool, ToolChoice, Turn
 from dragoman.upstream.rehearsal.answer import compose
 from dragoman.upstream.rehearsal.scenarios import find_scenario
-from dragoman.upstream.rehearsal.tasks import GREETING, NOTICE, find_task
+from dragoman.upstream.rehearsal.tasks import GREETING, NOTICE, find_task, readable
 from dragoman.upstream.rehearsal.words import read_words
 
 
@@ -366,3 +367,10 @@ def test_every_task_ends_after_two_rounds_whatever_comes_back(
         turns.append(Turn(role="assistant", parts=(part,)))
         turns.append(Turn(role="tool", parts=(Result(call_id=part.call_id, content=(absent,)),)))
     pytest.fail("the task does not end")
+
+
+def test_a_result_of_many_reminders_that_do_not_end_takes_no_time() -> None:
+    start = time.process_time()
+    assert readable("<system-reminder>" * 20_000) == "<system-reminder>" * 20_000
+    assert readable("a<system-reminder>b\n</system-reminder>c") == "ac"
+    assert time.process_time() - start < 2
