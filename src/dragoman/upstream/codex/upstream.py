@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from math import inf
 
 from dragoman._json import Raw, as_object
 from dragoman.config.secrets import hidden_from_clients
@@ -345,6 +346,8 @@ class ChildSupervisor:
             with suppress(asyncio.CancelledError):
                 await self._keeper
             self._keeper = None
+            self._resting_until = inf  # those that wait for a child get an error
+            self._wake()
 
     async def _keep(self) -> None:
         failures = 0

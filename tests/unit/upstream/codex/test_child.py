@@ -366,6 +366,20 @@ def test_call_for_a_thread_that_is_forgotten_is_refused(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+def test_request_that_waits_for_a_child_ends_when_the_upstream_is_closed(tmp_path: Path) -> None:
+    async def main() -> None:
+        settings = app_server(tmp_path, [], {"mute": ["initialize"]}, connect_timeout=60)
+        async with running(settings, tmp_path) as upstream:
+            waiting = asyncio.create_task(upstream.send(asked(request())))
+            await until(lambda: len(pids(tmp_path)) == 1)
+            await upstream.close()
+            async with asyncio.timeout(5):
+                with pytest.raises(UpstreamError, match="there is no app-server"):
+                    await waiting
+
+    asyncio.run(main())
+
+
 def test_upstream_that_was_never_asked_starts_nothing(tmp_path: Path) -> None:
     async def main() -> None:
         async with running(app_server(tmp_path), tmp_path):
