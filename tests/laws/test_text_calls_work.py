@@ -120,6 +120,26 @@ def test_hostile_text_is_read_in_linear_work(text: str, size: int) -> None:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        # in expressions: a place to cut the text in two that may be anywhere
+        '<invoke name="search" ' + "aa=a" * 16 + '">',
+        ("-   " * 15 + "x```\n") * 6,
+        "<|tool_call_start|>[search(query='a'b' " + " " * 40_000 + "c')]<|tool_call_end|>",
+        # in blocks: the end of something that has no end
+        "<use_tool>" + "<name>" * 20_000 + "</use_tool>",
+        "<use_tool><name>search</name>" + "".join(f"<t{n}>" for n in range(60_000)) + "</use_tool>",
+    ],
+    ids=lambda text: str(text)[:24],
+)
+def test_hostile_text_takes_no_time(text: str) -> None:
+    """Each of these took several seconds or had no end, in work that `examined` does not count."""
+    start = time.process_time()
+    run_finder(PATTERNS.snapshot(), [text], OFFERS)
+    assert time.process_time() - start < 2
+
+
+@pytest.mark.parametrize(
     "name", ["hermes", "qwen3_coder", "glm", "use_tool", "kimi_k2", "lfm2", "gemma4"]
 )
 @pytest.mark.parametrize("size", [1, 10, 1_000_000])

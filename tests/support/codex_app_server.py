@@ -56,7 +56,7 @@ def app_server(
     `retry` (it begins the first response anew), `silent` (nothing after turn/start), `late_call` (calls are asked for
     after the response is over), `never_complete` (the response has no end), `complete_held`, `complete_on_steer` (the turn ends while
     calls wait), `slow` (seconds before each item), `slow_answers` (method: seconds before its answer), `own_tools` (names of tools
-    that it runs itself), `exit_after_items`, `fail_after_results`, `stray_call` (a call for another thread), `nameless` (threads have no id), `broken_item` (bytes that are no UTF-8, deep in a message),
+    that it runs itself), `exit_after_items`, `close_after_items` (its output), `fail_after_results`, `stray_call` (a call for another thread), `nameless` (threads have no id), `broken_item` (bytes that are no UTF-8, deep in a message),
     `broken_line` (a line that is no message, inside a turn).
     """
     from dragoman.config.settings import UpstreamSettings  # noqa: PLC0415
@@ -288,6 +288,9 @@ class _Server:
                     self._ask_for(thread, item)
         if script.get("exit_after_items"):
             os._exit(9)
+        if script.get("close_after_items"):
+            os.close(1)
+            time.sleep(60)
         thread.total += 15
         usage = {"inputTokens": 10, "outputTokens": 5, "totalTokens": 15}
         if not script.get("never_complete"):

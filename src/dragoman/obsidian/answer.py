@@ -176,7 +176,7 @@ class _Open(Struct, eq=False):
     held: "tuple[PartStarted, list[_AboutPart]] | None" = None
     pieces: list[str] | None = None  # the pieces of a text that were sent
     is_cut: bool = False  # the rest of a text is dropped
-    annotations: tuple[Annotation, ...] = ()
+    annotations: list[Annotation] = []
 
     @property
     def is_under_way(self) -> bool:
@@ -431,7 +431,7 @@ class ObsidianAnswer:
         if part.number is None:
             return ()
         if isinstance(event, AnnotationAdded):
-            part.annotations = (*part.annotations, event.annotation)
+            part.annotations.append(event.annotation)
         return (event if part.number == event.part else replace(event, part=part.number),)
 
     def _mention(self, event: Progress | Noticed) -> Event:
@@ -587,7 +587,7 @@ def _text_of(part: _Open) -> Text | Refusal:
     if isinstance(header, Refusal):
         return replace(header, text=text, status="completed")
     if isinstance(header, Text):
-        return replace(header, text=text, annotations=part.annotations, status="completed")
+        return replace(header, text=text, annotations=tuple(part.annotations), status="completed")
     raise AssertionError("only a text has pieces")
 
 

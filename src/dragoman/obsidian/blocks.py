@@ -35,8 +35,7 @@ _NULL = b"null"
 _WRITABLE_KEY = re.compile(r"(?!(?:name|use_tool)$)[^<>/\s][^<>]*")
 _BLOCK = re.compile(r"<use_tool>(.*?)</use_tool>", re.DOTALL)
 _NAME = re.compile(r"<name>(.*?)</name>", re.DOTALL)
-_ANY_TAG = re.compile(r"<[^>]+>")
-_OPEN_TAG = re.compile(r"<([^>]+)>")
+_TAG = re.compile(r"<([^>]+)>")
 # The client reads an empty value as a list, whatever the schema.
 _LISTS = frozenset({"chatHistory", "salientTerms"})
 # Deeper markup, or markup with more unclosed tags, is not read to its end: the value is certainly not a plain string, and
@@ -240,12 +239,17 @@ def read_value(key: str, text: str) -> object:
     return _value(key, text, 0)
 
 
+def _end_of_tags(text: str) -> int:
+    """Where a search for tags may end: otherwise each `<` after the last `>` would be searched to the end of the text."""
+    return text.rfind(">") + 1
+
+
 def _pairs(text: str) -> list[tuple[str, str]]:
     """`<key>value</key>`, each up to its first closing tag. A tag that is not closed is skipped."""
     pairs: list[tuple[str, str]] = []
     missing: set[str] = set()
-    position = 0
-    while (tag := _OPEN_TAG.search(text, position)) is not None:
+    position, last = 0, _end_of_tags(text)
+    while (tag := _TAG.search(text, position, last)) is not None:
         key, start = tag[1], tag.end()
         end = -1 if key in missing else text.find(f"</{key}>", start)
         if end < 0:
@@ -263,7 +267,7 @@ def _value(key: str, text: str, depth: int) -> object:
     text = text.strip()
     if not text:
         return [] if key in _LISTS else ""
-    if _ANY_TAG.search(text) is not None:
+    if _TAG.search(text, 0, _end_of_tags(text)) is not None:
         pairs = _pairs(text) if depth < _MAX_NESTING else []
         items = [_value("", inner, depth + 1) for inner_key, inner in pairs if inner_key == "item"]
         if items:

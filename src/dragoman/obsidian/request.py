@@ -43,28 +43,25 @@ def pair_written_results(request: Request) -> tuple[Request, tuple[Repair, ...]]
 
     If no tools are declared, the upstream cannot get structured calls, so the request stays unchanged.
     """
-    if not request.tools or not any(_may_change(turn) for turn in request.turns):
+    turns = request.turns
+    if not request.tools or not any(_has_result(each) or _may_repeat_calls(each) for each in turns):
         return request, ()
-    turns: list[Turn] = []
+    changed: list[Turn] = []
     repairs: list[Repair] = []
-    for index, turn in enumerate(request.turns):
+    for index, turn in enumerate(turns):
         plain = _without_repeated_blocks(turn, request)
         if plain is not turn:
             repairs.append(Repair("written_copies", f"messages[{index}]"))
-            turns.append(plain)
+            changed.append(plain)
             continue
-        paired = _pair(turns[-1], turn, request, index) if turns and _has_result(turn) else None
+        paired = _pair(changed[-1], turn, request, index) if changed and _has_result(turn) else None
         if paired is None:
-            turns.append(turn)
+            changed.append(turn)
             continue
-        turns[-1:] = paired
+        changed[-1:] = paired
         called = ", ".join(part.name for part in paired[0].parts if isinstance(part, Call))
         repairs.append(Repair("written_results", f"messages[{index}]", called))
-    return (replace(request, turns=tuple(turns)), tuple(repairs)) if repairs else (request, ())
-
-
-def _may_change(turn: Turn) -> bool:
-    return _has_result(turn) or _may_repeat_calls(turn)
+    return (replace(request, turns=tuple(changed)), tuple(repairs)) if repairs else (request, ())
 
 
 def _may_repeat_calls(turn: Turn) -> bool:

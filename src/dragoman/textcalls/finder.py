@@ -22,7 +22,7 @@ from dragoman.textcalls.collector import FindingCollector, HeldText
 from dragoman.textcalls.cursor import NO_WORDS, Malformed, Wait
 from dragoman.textcalls.findings import Found, ProblemKind, TextFound
 from dragoman.textcalls.offers import Offers
-from dragoman.textcalls.openers import Openers, PreparedPattern
+from dragoman.textcalls.openers import REASONING_TAGS, Openers, PreparedPattern
 
 # Finish reasons of a complete text, whose end may replace a closer.
 WHOLE: frozenset[FinishReason] = frozenset({"stop", "tool_calls", "stop_sequence"})
@@ -268,7 +268,7 @@ class Finder:
         collector = self._collector
         if word[0] in "`~" and not word.strip(word[0]):
             collector.around.pass_run(word)
-        elif self._openers.is_reasoning_tag(word):
+        elif word in REASONING_TAGS:
             collector.around.pass_word(word)
         else:
             self._pass(self._at + 1)

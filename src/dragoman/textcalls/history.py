@@ -10,7 +10,7 @@ a provider's cache of the conversation's beginning stays valid.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import count
 
 from msgspec.structs import replace
@@ -23,7 +23,7 @@ from dragoman.textcalls.finder import Finder
 from dragoman.textcalls.findings import CallFound
 from dragoman.textcalls.offers import Offers, offers_of
 from dragoman.textcalls.openers import Openers, openers_of
-from dragoman.textcalls.registry import sentinels_for
+from dragoman.textcalls.registry import patterns_for
 from dragoman.textcalls.scanner import CallIds, FindingWriter
 
 _NO_REPAIRS: tuple[Repair, ...] = ()
@@ -50,7 +50,8 @@ def repair_history(
     offers = offers_of(request.tools)
     if not offers:
         return request, _NO_REPAIRS
-    openers = openers_of(sentinels_for(formats, model or request.model), offers)
+    patterns = patterns_for(formats, model or request.model, leaks=True).sentinels
+    openers = openers_of(patterns, offers)
     found = [number for number, turn in turns if _may_have_calls(turn, openers)]
     if not found:
         return request, _NO_REPAIRS
@@ -136,9 +137,7 @@ class _HistoryRepair:
         for turn in self.turns[number + 1 :] if self._is_whole else ():
             if turn.role == "assistant":
                 break
-            found += _ids(turn.parts)
+            found += [
+                each.call_id for each in turn.parts if isinstance(each, Result) and each.call_id
+            ]
         return [call_id for call_id in dict.fromkeys(found) if call_id not in self._known]
-
-
-def _ids(parts: Sequence[Part]) -> list[str]:
-    return [part.call_id for part in parts if isinstance(part, Result) and part.call_id]

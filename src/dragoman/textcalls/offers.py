@@ -30,6 +30,7 @@ _SPELLINGS: Mapping[str, JsonType] = {
 }  # fmt: skip
 _COMBINERS = ("anyOf", "oneOf", "allOf")
 _MAX_REFERENCES = 16  # a chain of references in one place; more is a loop
+_MAX_SCHEMAS = 200  # schemas that one parameter combines
 
 
 class Types(Struct, frozen=True):
@@ -147,17 +148,29 @@ class Offers:
 def types_of(schema: object, root: Fields) -> Types:
     """Return the types that a sub-schema allows, through references and combinations."""
     fields = _follow(schema, root)
-    if fields is None:
-        return UNTYPED
+    return UNTYPED if fields is None else Types(frozenset(_names_of(fields, root, [])), fields)
+
+
+def _names_of(
+    fields: Fields, root: Fields, known: list[tuple[Fields, set[JsonType]]]
+) -> set[JsonType]:
+    """Return the types of a schema. known: the schemas that were read before: branches may lead back to each other."""
+    for each, found in known:
+        if each is fields:
+            return found
     names = _named(fields)
+    if len(known) >= _MAX_SCHEMAS:
+        return names
+    known.append((fields, names))
     for combiner in _COMBINERS:
         branches = fields.get(combiner)
-        if isinstance(branches, list):
-            for branch in cast("list[object]", branches):
-                names |= types_of(branch, root).names if branch is not schema else set()
+        for branch in cast("list[object]", branches) if isinstance(branches, list) else ():
+            branch_fields = _follow(branch, root)
+            if branch_fields is not None:
+                names |= _names_of(branch_fields, root, known)
     if not names:
-        names = _implied(fields)
-    return Types(frozenset(names), fields)
+        names |= _implied(fields)
+    return names
 
 
 def _named(fields: Fields) -> set[JsonType]:

@@ -15,7 +15,7 @@ from dragoman.textcalls.offers import Offers
 from dragoman.textcalls.surroundings import THINKING, Surroundings
 
 NAME_SLOT = "{name}"
-_THINKING = frozenset(THINKING) | frozenset(THINKING.values())
+REASONING_TAGS = frozenset(THINKING) | frozenset(THINKING.values())
 _RUNS = frozenset("`~")
 _STEM = 3  # characters that openers of one group share
 _MAX_TOKEN = 16  # characters of a cached piece of text, and below the number of cached pieces
@@ -27,7 +27,7 @@ MAX_STRAY = 16
 _STRAY = re.compile(rf"(?:\A|(?<=\n))[a-z]{{1,{MAX_STRAY}}}(?:\r?\n){{0,3}}\Z")
 _MAX_STRAY_TEXT = MAX_STRAY + 8  # with its line breaks, and the one before it
 _STRAY_BEGINS = rf"\n[a-z]{{0,{MAX_STRAY}}}(?:\r?\n){{0,3}}\Z"
-_SIGNS = re.compile("|".join((*map(re.escape, _THINKING), "`+", "~+")))
+_SIGNS = re.compile("|".join((*map(re.escape, REASONING_TAGS), "`+", "~+")))
 
 
 class PreparedPattern:
@@ -62,7 +62,7 @@ def _beginnings(prepared: Sequence[PreparedPattern]) -> Callable[[str], object]:
     """Return a search for the places where a word may begin, by its first character. Letters are too common for that: a word
     that begins with a letter is found by its first two, and not in the middle of another word unless it may be anywhere.
     """
-    marks = {word[0] for word in (*_RUNS, *_THINKING)}
+    marks = {word[0] for word in (*_RUNS, *REASONING_TAGS)}
     ends: set[str] = set()  # letters that begin a word, to be checked at the end of the text
     found = {re.escape(mark) for mark in marks}
     for one in prepared:
@@ -159,7 +159,7 @@ class Openers:
         self._stems: dict[str, list[str]] | None = None
         self.has_stray_words = any(pattern.has_stray_word for pattern in patterns)
         found = {word for prepared in self._prepared for word in prepared.openers.words}
-        self.words = words(*sorted(found | _THINKING))
+        self.words = words(*sorted(found | REASONING_TAGS))
         alternatives = "|".join(map(re.escape, self.words.words))
         # This runs on every piece of text, before anything else.
         self.begins_in = _beginnings(self._prepared)
@@ -222,9 +222,6 @@ class Openers:
                 for word in prepared.openers.words
             )
         )
-
-    def is_reasoning_tag(self, word: str) -> bool:
-        return word in _THINKING
 
     def candidates(
         self, word: str, text: str, start: int, around: Surroundings, *, ended: bool

@@ -199,6 +199,9 @@ class Profile(Struct, frozen=True):
     strays: tuple[str, ...] = ()
 
 
+# Characters. Real names have up to a hundred. A longer one, which a client may choose, has no profile and is no key of a cache.
+MAX_MODEL = 256
+
 # Before a call that should have been structured, Claude writes a word such as `court` or `count` on a line of its own.
 _LEAKS = ("anthropic", "anthropic_leaked", "invoke", "invoke_leaked")
 
@@ -310,11 +313,6 @@ def choose_patterns(
     return tuple(replace(one, stream_args=True) if one.name in streaming else one for one in chosen)
 
 
-def sentinels_for(formats: str | Iterable[str], model: str | None) -> tuple[TextPattern, ...]:
-    """Return the patterns for a model's answers that have a sentinel, with the stray words of leaked calls."""
-    return patterns_for(formats, model, leaks=True).sentinels
-
-
 class ChosenPatterns(Struct, frozen=True):
     """The patterns for the answers of one model. All its requests use the same."""
 
@@ -335,7 +333,8 @@ def patterns_for(
     leaks: the model's own calls are structured, so that a call in its text has leaked, perhaps with a stray word.
     """
     names = (formats,) if isinstance(formats, str) else tuple(formats)
-    return _chosen(registry, registry.changes, names, model, leaks)
+    known = model if model is None or len(model) <= MAX_MODEL else None
+    return _chosen(registry, registry.changes, names, known, leaks)
 
 
 # The number of models in use at a time. Clients choose the model names, so the cache needs a limit.

@@ -56,7 +56,7 @@ from dragoman.textcalls.finder import Finder
 from dragoman.textcalls.findings import CallFound, Found, TextFound, ThoughtFound
 from dragoman.textcalls.offers import Offers, offers_of
 from dragoman.textcalls.openers import Openers, openers_of
-from dragoman.textcalls.registry import PATTERNS, patterns_for
+from dragoman.textcalls.registry import MAX_MODEL, PATTERNS, patterns_for
 from dragoman.textcalls.scanner import CallIds, FindingWriter
 from dragoman.textcalls.tail import Tail, TailPolicy
 
@@ -255,6 +255,8 @@ def stage_for(  # noqa: PLR0913 -- a request, and what is known of its upstream 
             tools = tuple(tool for tool in tools if (tool.name, tool.namespace) in allowed)
     wanted = formats if isinstance(formats, str) else tuple(formats)
     name = model or request.model
+    if len(name) > MAX_MODEL:
+        name = ""
     key = ("textcalls", wanted, name, policy, leaks, PATTERNS.changes)
     settings = made_of(tools, key, _settings_for, tools, wanted, name, policy, leaks)
     if settings is None:

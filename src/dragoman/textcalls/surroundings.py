@@ -18,7 +18,7 @@ _FENCE = 3
 _MAX_INDENT = 3  # by how much a fence may be closed further right than it was opened
 _MAX_LEAD = 64  # characters before a fence in its line: more than lists and quotations nest
 # A fence may be in a quotation or a list, however deep, and begin in the line of the list's own mark.
-_LEAD = re.compile(r"[ \t>]*(?:(?:[-*+]|[0-9]{1,9}[.)])[ \t]+[ \t>]*)*")
+_LEAD = re.compile(r"[ \t>]*(?:(?:[-*+]|[0-9]{1,9}[.)])[ \t][ \t>]*)*")
 _INDENT = re.compile(r"[ \t>]*")
 
 

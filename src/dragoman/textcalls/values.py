@@ -12,6 +12,7 @@ inside a string argument, so the strings of arguments end only at a quote after 
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from math import isfinite
 from typing import Literal
 
 from dragoman._json import dumps_text, is_strict, loads
@@ -54,8 +55,9 @@ _CONSTANTS = {
     "null": "null",
 }
 _ATOM = re.compile(r"[-+0-9A-Za-z_.]*")
-_PYTHON_INTEGER = re.compile(r"[+-]?[0-9][0-9_]*")
-_PYTHON_FLOAT = re.compile(r"[+-]?(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9][0-9_]*)(?:[eE][+-]?[0-9]+)?")
+_DIGITS = r"[0-9]+(?:_[0-9]+)*"
+_PYTHON_INTEGER = re.compile(rf"[+-]?{_DIGITS}")
+_PYTHON_FLOAT = re.compile(rf"[+-]?(?:{_DIGITS}\.?(?:{_DIGITS})?|\.{_DIGITS})(?:[eE][+-]?[0-9]+)?")
 _MAX_ATOM = 400
 _ESCAPES = {
     "n": "\n",
@@ -199,10 +201,13 @@ def _read_atom(cursor: Cursor, take: Take, keys: Sequence[str] | None) -> Wait[N
 def _python_number(text: str) -> str | None:
     if _PYTHON_INTEGER.fullmatch(text):
         return str(int(text))
-    if _PYTHON_FLOAT.fullmatch(text):
-        written = repr(float(text))
-        return written if written.strip("-") not in ("inf", "nan") else None
-    return None
+    return _float(text) if _PYTHON_FLOAT.fullmatch(text) else None
+
+
+def _float(text: str) -> str | None:
+    """Return a number as JSON; None if it is beyond a double."""
+    value = float(text)
+    return repr(value) if isfinite(value) else None
 
 
 def _read_string(
@@ -241,7 +246,9 @@ def _names_argument(text: str, keys: Sequence[str]) -> bool:
     """Return whether another argument begins in a string with quotes in it: one of them was the end of the string."""
     names = "|".join(map(re.escape, keys))
     return (
-        re.search(rf"(?:[,(]|['\"]\s*,?)\s*(?:(?:{names})\s*=|(?<=, )(?:{names})['\"])", text)
+        re.search(
+            rf"(?:[,(]\s*|['\"]\s*(?:,\s*)?)(?:(?:{names})\s*=|(?<=, )(?:{names})['\"])", text
+        )
         is not None
     )
 
@@ -329,7 +336,7 @@ def _number(text: str, *, whole: bool) -> str | None:
         return text.partition(".")[0] if whole else text
     if _INTEGER.fullmatch(text):
         return str(int(text.partition(".")[0]))
-    return None if whole or _NUMBER.fullmatch(text) is None else repr(float(text))
+    return None if whole or _NUMBER.fullmatch(text) is None else _float(text)
 
 
 def _container(text: str, starts: str) -> str | None:

@@ -4,6 +4,7 @@ Each call is returned as soon as its dialect closes it. A call that cannot be us
 metadata, and does not delay any other.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Literal, cast, get_args
@@ -46,7 +47,9 @@ PROVIDERS: Mapping[Dialect, Provider] = {
     "messages": "anthropic",
     "codex": "codex",
 }
-_MINTED_DIGITS = 24
+# The end of a minted id counts: two hexadecimal digits, or as many as it takes.
+_COUNT_DIGITS = 2
+_COUNT = re.compile("[0-9a-f]{2,8}")
 
 
 class ToolCallMetadata(Struct, frozen=True, kw_only=True):
@@ -108,9 +111,9 @@ def _metadata(
 
 def is_minted(call_id: str, seed: str, bound: int) -> bool:
     """Whether the id is one of the first `bound` ids that a reader with this seed mints."""
-    mint = Minter(seed)
-    tail = call_id[-_MINTED_DIGITS:]
-    return any(mint("") == tail for _ in range(bound))
+    stem = Minter(seed)("")[:-_COUNT_DIGITS]
+    _, is_ours, count = call_id.rpartition(stem)
+    return bool(is_ours) and _COUNT.fullmatch(count) is not None and int(count, 16) <= bound
 
 
 def _parameters(call: Call) -> tuple[dict[str, object], str]:

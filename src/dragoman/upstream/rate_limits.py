@@ -36,6 +36,9 @@ _UNIFIED_NAMES: Mapping[int, tuple[str, str]] = {
 FARTHEST = 366 * 86400.0
 """No reset lies further ahead than a year."""
 
+LARGEST = 1e12
+"""The largest number in a report. The largest real ones are times in seconds since 1970, which have ten digits."""
+
 _DURATION = re.compile(
     r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?"
 )
@@ -56,7 +59,11 @@ def limits_of(headers: Mapping[str, str], now: float) -> Limits | None:
 
 def share_headers(door: Dialect, limits: Limits, now: float) -> list[tuple[bytes, bytes]]:
     """Limits that are shares of a window, as headers of the client's vendor."""
-    windows = [window for window in limits.windows if _is_share(window)]
+    windows = [
+        window
+        for window in limits.windows
+        if window.used_percent is not None and window.limit is None
+    ]
     if not windows:
         return []
     named = _unified(windows) if door == "messages" else _hundredths(windows, now)
@@ -136,14 +143,10 @@ def _counted(
 
 def _whole(text: str | None) -> int | None:
     number = number_of(text or "")
-    return None if number is None or number < 0 else int(number)
+    return None if number is None or not 0 <= number <= LARGEST else int(number)
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
-
-
-def _is_share(window: LimitWindow) -> bool:
-    return window.used_percent is not None and window.limit is None
 
 
 def _used(window: LimitWindow) -> float:

@@ -1,6 +1,7 @@
 """Calls as `<use_tool>` blocks: what is written, and what the client's own reader would make of it."""
 
 import json
+import time
 
 import pytest
 from hypothesis import given
@@ -108,6 +109,13 @@ def test_what_would_be_read_otherwise_is_known(value: str) -> None:
     rendered = render_block(call(json.dumps({"path": "a", "content": value})), schema=SCHEMA)
     assert rendered.misread == ("content",)
     assert rendered.text.endswith("</use_tool>")
+
+
+@pytest.mark.parametrize("value", ["<a>" + "<" * 60_000, "a<b;" * 60_000])
+def test_a_value_with_many_brackets_takes_no_time(value: str) -> None:
+    start = time.process_time()
+    assert read_value("query", value) == value
+    assert time.process_time() - start < 2
 
 
 def test_what_is_written_with_entities_is_read_back_by_who_decodes_them() -> None:

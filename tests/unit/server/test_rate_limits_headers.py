@@ -189,6 +189,13 @@ def test_anthropic_clients_hear_of_windows_as_subscriptions_have_them() -> None:
     }
 
 
+@pytest.mark.parametrize("door", ["chat", "responses", "messages"])
+def test_a_reset_in_thousands_of_years_is_none(door: Dialect) -> None:
+    heard = mapped(door, "responses", {**WINDOWS, "x-codex-secondary-reset-at": "1.7e308"})
+    assert "x-ratelimit-reset-requests" not in heard
+    assert "anthropic-ratelimit-unified-7d-reset" not in heard
+
+
 def test_a_window_that_is_used_up_is_reported_as_one() -> None:
     full = {**WINDOWS, "x-codex-primary-used-percent": "100.4"}
     assert mapped("chat", "responses", full)["x-ratelimit-remaining-requests"] == "0"

@@ -1,10 +1,14 @@
 """Formats of one's own: registration, conflicts, and the helper that runs them through the laws."""
 
+import sys
+
 import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
+from dragoman.core.tool_cache import CachedTools
 from dragoman.errors import ConfigError, LocalProtocolError
+from dragoman.model.request import Request, Tool
 from dragoman.textcalls import (
     PATTERNS,
     Block,
@@ -17,12 +21,23 @@ from dragoman.textcalls import (
     check_pattern,
     register_text_pattern,
     scan_text,
+    stage_for,
 )
 from dragoman.textcalls.cursor import words
 
 TOOLS = [{"name": "f", "input_schema": {"type": "object", "properties": {"a": {"type": "string"}}}}]
 MINE = TextPattern(name="mine", openers=("@@call ",), body=JsonBody(), closers=("@@",))
 SAMPLES = ['Hm. @@call {"name": "f", "arguments": {"a": "@@"}}@@ done', "@@call nothing", "@@call"]
+
+
+def test_long_names_of_models_are_not_kept() -> None:
+    """Clients choose them: hundreds of names of some megabytes each would fill the memory."""
+    model = "x" * 100_000
+    tools = CachedTools((Tool(name="f"),))
+    before = sys.getrefcount(model)
+    scan_text("words", None, model=model)
+    assert stage_for(Request(model=model, tools=tools)) is not None
+    assert sys.getrefcount(model) == before
 
 
 def test_registered_pattern_is_found_and_taken_out_again() -> None:

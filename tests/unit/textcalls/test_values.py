@@ -31,6 +31,8 @@ def typed(*names: str) -> Types:
         ("nan", ("number",), '"nan"'),
         ("inf", ("number",), '"inf"'),
         ("9" * 500, ("number",), f'"{"9" * 500}"'),
+        ("+1e999", ("number",), '"+1e999"'),
+        (".5e999", ("number",), '".5e999"'),
         ("True", ("boolean",), "true"),
         ("FALSE", ("boolean",), "false"),
         ("1", ("boolean",), '"1"'),
@@ -84,6 +86,16 @@ def test_types_are_read_through_references_and_combinations(
     assert types_of(schema, root).names == set(names)
 
 
+def test_schemas_that_lead_back_to_each_other_have_the_types_of_all() -> None:
+    several: list[object] = [{"$ref": f"#/$defs/{n % 90}"} for n in range(3)]
+    defs: dict[str, object] = {
+        str(n): {"type": "string", "anyOf": [*several, {"$ref": f"#/$defs/{n + 1}"}]}
+        for n in range(90)
+    }
+    defs["90"] = {"oneOf": [{"$ref": "#/$defs/0"}, {"type": "integer"}]}
+    assert types_of({"$ref": "#/$defs/0"}, {"$defs": defs}).names == {"string", "integer"}
+
+
 @pytest.mark.parametrize(
     ("text", "source"),
     [
@@ -102,6 +114,10 @@ def test_types_are_read_through_references_and_combinations(
         ("open('x')", None),
         ("nan", None),
         ("1e999", None),
+        ("1_", None),
+        ("1__0", None),
+        ("1_.5", None),
+        ("1_0.2_5e1", "102.5"),
         ("'unclosed", None),
         ("[" * 200 + "]" * 200, None),
         ("1 rest", None),

@@ -488,3 +488,16 @@ def test_minted_ids_are_known_by_their_seed() -> None:
     assert not is_minted(second, "seed", 1)
     assert not is_minted(second, "other", 9)
     assert not is_minted("call_1", "seed", 9)
+    ids = [mint("call_") for _ in range(300)]
+    assert all(is_minted(call_id, "seed", 302) for call_id in ids)
+    assert not is_minted(ids[-1], "seed", 301)
+
+
+def test_many_calls_without_an_id_are_each_reported() -> None:
+    count = 400
+    payloads: list[Payload] = [
+        chunk({"tool_calls": [{"index": index, "function": {"name": "f", "arguments": "{}"}}]})
+        for index in range(count)
+    ]
+    found = parse_tool_calls([*payloads, chunk({}, finish="tool_calls")])
+    assert len(found.errors) == len(found.calls) == count

@@ -14,6 +14,7 @@ decoded: models write raw text, and the reader that these blocks were made for d
 """
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 
 from msgspec import Struct
@@ -66,16 +67,19 @@ def _elements(
 ) -> Iterator[tuple[str, str]]:
     """Yield `<key>value</key>`, up to the first closing tag or the one that `last_end` finds. Unclosed tags are skipped."""
     missing: set[str] = set() if unclosed is None else unclosed
+    ends: dict[str, list[int]] = {}
+    for closing in _CLOSING_TAG.finditer(text):
+        ends.setdefault(closing[1], []).append(closing.start())
     position = 0
     while (tag := _TAG.search(text, position)) is not None:
         missing.update(_CLOSING_TAG.findall(text, position, tag.start()))
         key, position = tag[1], tag.end()
-        end = -1 if key in missing else text.find(f"</{key}>", position)
-        if end < 0:
+        places = ends.get(key, ())
+        index = bisect_left(places, position)
+        if key in missing or index == len(places):
             missing.add(key)
             continue
-        if last_end is not None:
-            end = last_end(key, end)
+        end = places[index] if last_end is None else last_end(key, places[index])
         yield key, text[position:end]
         position = end + len(key) + 3
     missing.update(_CLOSING_TAG.findall(text, position))
@@ -135,7 +139,6 @@ def _inner(text: str, types: Types, root: object, depth: int) -> str:
 
 
 _CLOSER = "</use_tool>"
-_NAME = re.compile(r"<name>(.*?)</name>", re.DOTALL)
 _LAST_TAG = re.compile(r"</([^<>]+)>\s*\Z")
 # How far after a closing tag inside an open parameter the search for the block's real closing tag goes.
 _MAX_BEYOND = 4096
@@ -143,13 +146,15 @@ _MAX_BEYOND = 4096
 
 def find_name(text: str) -> str:
     """Return the name in a `<use_tool>` block, empty if there is none."""
-    found = _NAME.search(text)
-    return found[1].strip() if found is not None else ""
+    name, is_closed, _ = text.partition("<name>")[2].partition("</name>")
+    return name.strip() if is_closed else ""
 
 
 def without_name(text: str) -> str:
     """Return the text of a `<use_tool>` block without the name of the tool: a parameter may have the same tag."""
-    return _NAME.sub("", text, count=1)
+    before, _, rest = text.partition("<name>")
+    _, is_closed, after = rest.partition("</name>")
+    return before + after if is_closed else text
 
 
 class UseToolBody(Struct, frozen=True):

@@ -182,7 +182,8 @@ class _Trimmer(Struct, eq=False):
             self._take(json_string_inside(self._held))
 
 
-_ATTRIBUTE = re.compile(r"""([\w:.-]+)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'/>]+))""")
+# A value without quotes is never given back: otherwise `a=aa=aa=…` would be read in exponentially many ways.
+_ATTRIBUTE = re.compile(r"""([\w:.-]+)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'/>]++))""")
 _ATTRIBUTES = re.compile(rf"(?:\s*{_ATTRIBUTE.pattern})*\s*/?")
 _QUOTES = "\"'"
 _CDATA = LiteralSet(("<![CDATA[", "\n<![CDATA["))

@@ -35,6 +35,7 @@ from dragoman.upstream.codex.jsonrpc import (
 )
 from dragoman.upstream.codex.process import GRACE_SECONDS, Process, StderrLog, spawn
 from dragoman.upstream.codex.turn import TOOL_CALL, CodexTurn
+from dragoman.upstream.rate_limits import LARGEST
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +60,7 @@ _Result = dict[str, Raw]
 
 
 class Launch(Struct, frozen=True, kw_only=True):
-    """How a child is started. `folder`: an empty folder, so that Codex has nothing to read or change.
+    """How a child is started. `folder`: returns an empty folder, so that Codex has nothing to read or change.
 
     limits_interval: seconds between two reads of the account's limits. on_limits: called with each report of them, as headers.
     """
@@ -67,7 +68,7 @@ class Launch(Struct, frozen=True, kw_only=True):
     name: str
     command: tuple[str, ...]
     environment: Mapping[str, str]
-    folder: str
+    folder: Callable[[], str]
     patience: float
     limits_interval: float = 60.0
     on_limits: Callable[[Mapping[str, str]], None] | None = None
@@ -89,8 +90,8 @@ class Child:
         self._polling: asyncio.Task[None] | None = None
         self._process = process
         self._numbers = 0
-        self._asked: dict[int, asyncio.Future[Message]] = {}
-        self._late: dict[int, Callable[[Message], None]] = {}
+        self._asked: dict[bytes, asyncio.Future[Message]] = {}  # by the id of the request
+        self._late: dict[bytes, Callable[[Message], None]] = {}
         self._stderr = StderrLog()
         self._garbage = 0
         self._tasks = [
@@ -106,7 +107,7 @@ class Child:
         Raises:
             UpstreamError: the child cannot be started, or does not speak the protocol in time.
         """
-        process = await spawn(launch.name, launch.command, launch.environment, launch.folder)
+        process = await spawn(launch.name, launch.command, launch.environment, launch.folder())
         child = cls(launch, process)
         is_ready = False
         try:
@@ -153,10 +154,10 @@ class Child:
         if self.ended.is_set():
             raise self._lost()
         self._numbers += 1
-        number = self._numbers
+        number = b"%d" % self._numbers
         future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self._asked[number] = future
-        self._process.write(jsonrpc.request(number, method, params))
+        self._process.write(jsonrpc.request(self._numbers, method, params))
         try:
             async with asyncio.timeout(RPC_SECONDS):
                 await self._process.drain()
@@ -192,7 +193,10 @@ class Child:
         """End the child, and wait until it has ended."""
         self._stop_polling()
         await self._process.end(GRACE_SECONDS if grace is None else grace)
-        await asyncio.gather(*self._tasks)
+        done, _ = await asyncio.wait(self._tasks)
+        for error in filter(None, (task.exception() for task in done)):
+            # A bug here. Raised, it would end the supervising task, and every later request would wait for ever.
+            logger.error("%s: its output cannot be handled", self._command_words(), exc_info=error)
 
     # --- what it says ------------------------------------------------------------------------------------------------
 
@@ -211,8 +215,7 @@ class Child:
             while await self._process.read():
                 pass  # a pipe that is not read to its end blocks a dying process
         finally:
-            self._process.close_input()
-            await self._process.wait()
+            await self._process.end(GRACE_SECONDS)
             self._end()
 
     def _on_line(self, line: bytes) -> None:
@@ -249,11 +252,8 @@ class Child:
             logger.warning("%s: expected JSON-RPC, got %r", self._command_words(), shown)
 
     def _on_answer(self, message: Message) -> None:
-        if not message.id.isdigit():
-            return
-        number = int(message.id)
-        future = self._asked.get(number)
-        late = self._late.pop(number, None)
+        future = self._asked.get(message.id)
+        late = self._late.pop(message.id, None)
         if future is not None and not future.done():
             future.set_result(message)
         elif late is not None:
@@ -423,7 +423,7 @@ def _headers(line: bytes) -> Iterator[tuple[str, str]]:
     limits = _table(_table(_read(line).get("params")).get("rateLimits"))
     for window in ("primary", "secondary"):
         for key, value in _table(limits.get(window)).items():
-            if key in _NAMES and isinstance(value, (int, float)):
+            if key in _NAMES and isinstance(value, (int, float)) and abs(value) <= LARGEST:
                 yield (
                     f"x-codex-{window}-{_NAMES[key]}",
                     f"{value:g}" if key == "usedPercent" else str(value),

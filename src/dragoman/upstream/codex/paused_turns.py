@@ -136,13 +136,14 @@ class PausedTurns(Generic[T]):
 
     def take(self, asked: CodexRequest) -> tuple[T, TurnContinuation] | None:
         """Stop holding the turn that a request continues; return it with its continuation."""
-        for number in self._candidates(asked):
+        candidates = self._candidates(asked)
+        if not candidates:
+            return None
+        settings, said = settings_digest(asked), digests(asked.items)
+        for number in candidates:
             waiting = self._held[number]
             size = len(waiting.said)
-            if (
-                waiting.settings != settings_digest(asked)
-                or digests(asked.items[:size]) != waiting.said
-            ):
+            if waiting.settings != settings or said[:size] != waiting.said:
                 continue
             more = continuation(asked.items[size:], waiting.calls)
             if more is not None:

@@ -128,24 +128,24 @@ class StderrLog:
         self._rest = b""
         self._period = float("-inf")
         self._count = 0
-        self._unsaid = 0
+        self._hidden = 0
 
     def feed(self, data: bytes, now: float) -> list[str]:
         *lines, rest = (self._rest + data).split(b"\n")
         # A line without an end is truncated here, so that its bytes do not accumulate.
         self._rest = rest[:MAX_LINE] if len(rest) > MAX_LINE else rest
-        return [said for line in lines if line.strip() for said in self._say(line, now)]
+        return [shown for line in lines if line.strip() for shown in self._limited(line, now)]
 
-    def _say(self, line: bytes, now: float) -> list[str]:
+    def _limited(self, line: bytes, now: float) -> list[str]:
         text = line[:MAX_LINE].decode("utf-8", "replace").strip()
         self.last.append(text)
-        said: list[str] = []
+        shown: list[str] = []
         if now - self._period >= PERIOD_SECONDS:
-            if self._unsaid:
-                said.append(f"({self._unsaid} lines are not shown)")
-            self._period, self._count, self._unsaid = now, 0, 0
+            if self._hidden:
+                shown.append(f"({self._hidden} lines are not shown)")
+            self._period, self._count, self._hidden = now, 0, 0
         self._count += 1
         if self._count > LINES_PER_PERIOD:
-            self._unsaid += 1
-            return said
-        return [*said, text]
+            self._hidden += 1
+            return shown
+        return [*shown, text]

@@ -16,7 +16,7 @@ sees, so that a turn that fails earlier may be tried elsewhere.
 The answer may end (`may_pause`) when calls wait, the response that made them is over, and all calls expected of it have
 come. The order of the last two messages is not fixed. A model that writes programs makes calls outside any response;
 those wait on their own. If the model's connection is cut after a call, Codex is silent until the call is answered: a
-caller that has waited long enough may end the answer with `is_waiting` alone. The names that were offered decide which
+caller that has waited long enough may end the answer as soon as any call is `waiting`. The names that were offered decide which
 calls are the client's, as in `dialects.codex`.
 """
 
@@ -324,10 +324,6 @@ class PauseDetector:
     def may_pause(self) -> bool:
         return bool(self.waiting) and not self.is_response_open and not self._expected
 
-    @property
-    def is_waiting(self) -> bool:
-        return bool(self.waiting)
-
     def answered(self) -> None:
         """Note that the waiting calls have been answered, and that the turn continues with another answer."""
         self.waiting = {}
@@ -444,7 +440,7 @@ class CodexReply(UpstreamReply):
 
     async def _wait(self, turn: CodexTurn) -> None:
         patience = self._idle_timeout if self._has_read else self._first_timeout
-        is_settling = turn.watch.is_waiting and self._settle < patience
+        is_settling = bool(turn.watch.waiting) and self._settle < patience
         try:
             async with asyncio.timeout(self._settle if is_settling else patience):
                 await turn.changed.wait()

@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from math import inf
 
 from dragoman._json import Raw, as_object
 from dragoman.config.secrets import hidden_from_clients
@@ -235,7 +236,7 @@ class CodexUpstream:
                 name=self.name,
                 command=self._settings.command,
                 environment=child_environment(self._settings, self._environ),
-                folder=self._empty_folder(),
+                folder=self._empty_folder,
                 patience=self._settings.connect_timeout,
                 limits_interval=self._settings.limits_interval,
                 on_limits=self._note_limits,
@@ -248,7 +249,8 @@ class CodexUpstream:
             self.on_limits(self.name, headers)
 
     def _empty_folder(self) -> str:
-        if self._folder is None:
+        # Programs that clean up temporary files may have removed it.
+        if self._folder is None or not os.path.isdir(self._folder):  # noqa: PTH112 - a string is wanted
             self._folder = tempfile.mkdtemp(prefix="dragoman-codex-")
         return self._folder
 
@@ -344,6 +346,8 @@ class ChildSupervisor:
             with suppress(asyncio.CancelledError):
                 await self._keeper
             self._keeper = None
+            self._resting_until = inf  # those that wait for a child get an error
+            self._wake()
 
     async def _keep(self) -> None:
         failures = 0

@@ -198,11 +198,15 @@ class Transport:
     async def _wait_for_place(self) -> None:
         place = asyncio.get_running_loop().create_future()
         self._waiting.append(place)
+        is_taken = False
         try:
             await place
+            is_taken = True
         finally:
             if place in self._waiting:
                 self._waiting.remove(place)
+            elif not is_taken:  # the client left just as its place came
+                self.call_next()
 
     def call_next(self) -> None:
         """Let a request that waits for a connection look again: there may be room now."""

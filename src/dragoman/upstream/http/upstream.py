@@ -52,6 +52,9 @@ _PATHS: Mapping[tuple[Dialect, str], str] = {
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, "token"
 # Enough to read a server's message about a refused key; limits an endless answer.
 _EXCERPT_BYTES = 4096
+# Characters of a model's name in a path: as long as an ARN may be. Addresses are cached, here and by `urlsplit`.
+_LONGEST_MODEL = 2048
+_LONGEST_SHOWN = 64
 # Resellers list hundreds of models with a description each.
 _LIST_BYTES = 4 * 1024 * 1024
 
@@ -153,17 +156,16 @@ class HttpUpstream:
         """The URL with the model of a request in its path.
 
         Raises:
-            RequestRefused: the model's name would change the path.
+            RequestRefused: the model's name would change the path, or is longer than any name.
         """
         if request.operation != "generate":
             return url
         if request.stream and self._stream_url is not None:
             url = self._stream_url
-        if request.model in (".", ".."):
-            raise RequestRefused(
-                f"expected the name of a model, got {request.model!r}", param="model"
-            )
-        return url.replace(MODEL_PLACE, quote(request.model, safe="@"))
+        if request.model in (".", "..") or len(request.model) > _LONGEST_MODEL:
+            shown = request.model[:_LONGEST_SHOWN]
+            raise RequestRefused(f"expected the name of a model, got {shown!r}", param="model")
+        return url.replace(MODEL_PLACE, quote(request.model, safe="@", errors="replace"))
 
     async def _send_unusual(
         self, request: UpstreamRequest, url: str | None, more: Mapping[str, str]

@@ -15,10 +15,9 @@ Then stop sequences cut the text, and the token limit cuts the last part.
 
 import re
 from base64 import urlsafe_b64encode
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from itertools import groupby
-from typing import assert_never
 
 from msgspec import Struct, structs
 
@@ -31,13 +30,13 @@ from dragoman.model.parts import (
     Dialect,
     Extra,
     Media,
-    Opaque,
     Part,
     Reasoning,
     Refusal,
     Result,
     Seal,
     Text,
+    part_size,
 )
 from dragoman.model.request import ReasoningSettings, Request, Tool, Turn
 from dragoman.obsidian.blocks import to_obsidian_xml
@@ -84,25 +83,17 @@ _REFUSAL = "I rehearse a refusal: I will not help with that."
 _PREAMBLE = "Let me look that up."
 
 
-class AnswerInput(Struct, frozen=True):
-    """The input of an answer."""
-
-    request: Request
-    dialect: Dialect
-    scenario: Scenario
-    seed: str
-
-
 class _Composer:
     """Composes one answer."""
 
-    def __init__(self, asked: AnswerInput) -> None:
-        self._asked = asked
-        self._request = asked.request
-        self.mint = Minter(asked.seed)
-        self._situation: ConversationState = read_situation(asked.request)
+    def __init__(self, request: Request, dialect: Dialect, scenario: Scenario, seed: str) -> None:
+        self._request = request
+        self._dialect: Dialect = dialect
+        self._scenario = scenario
+        self.mint = Minter(seed)
+        self._situation: ConversationState = read_situation(request)
         self._words: UserWords = read_words(self._situation.said)
-        self._tools = callable_tools(asked.request, asked.dialect)
+        self._tools = callable_tools(request, dialect)
         self._task: Task | None = self._find_task()
 
     def _find_task(self) -> Task | None:
@@ -112,11 +103,26 @@ class _Composer:
         is_named = any(score >= NAME_WORD for _, score in rank(self._tools, self._words))
         if (task.kind == "look" and is_named) or not self._words.text.strip():
             return None
-        begun = first_call(task, self._tools, self._asked.dialect)
+        begun = first_call(task, self._tools, self._dialect)
         return None if begun is None else task
 
-    def parts(self) -> list[Part]:
-        scenario = self._asked.scenario
+    def choice(self, index: int) -> Choice:
+        kept, stop = cut_at_stop(self._parts(), self._request.stop)
+        has_calls = any(isinstance(part, Call) for part in kept)
+        finish: FinishReason = "tool_calls" if has_calls else "stop"
+        if stop is not None:
+            finish = "stop_sequence"
+        # Clients that must set a limit often set a small one, and would never see large arguments.
+        limit = None if self._scenario.large else self._request.max_tokens
+        if self._scenario.halved:
+            limit = max(1, sum(map(count_part, kept)) // 2)
+        shorter = None if limit is None else cut_at_tokens(kept, limit)
+        if shorter is not None:
+            kept, finish, stop = shorter, "length", None
+        return Choice(index=index, parts=tuple(kept), finish=finish, stop_sequence=stop)
+
+    def _parts(self) -> list[Part]:
+        scenario = self._scenario
         thoughts = [self._thought()] if self._thinks() else []
         if scenario.refusal:
             return [*thoughts, Refusal(text=_REFUSAL)]
@@ -131,26 +137,26 @@ class _Composer:
 
     def _thinks(self) -> bool:
         settings = self._request.reasoning
-        return self._asked.scenario.reasoning or (settings is not None and _is_wanted(settings))
+        return self._scenario.reasoning or (settings is not None and _is_wanted(settings))
 
     def _thought(self) -> Reasoning:
         if self._situation.results:
             text = f"There are {len(self._situation.results)} results to report."
         else:
             text = f"The user says: {_shorten(self._words.text, MAX_THOUGHT)}"
-        return sealed_thought(text, self._asked.dialect)
+        return sealed_thought(text, self._dialect)
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
     def _calls(self) -> list[Call]:
         """The calls to make now; none if the task is done."""
-        scenario = self._asked.scenario
+        scenario = self._scenario
         done = self._situation.rounds
         count = 1 if self._request.parallel_calls is False else scenario.calls
         if self._task is not None:
             planned = self._next_of(self._task)
             if planned is not None:
-                return [self._call(planned.tool, planned.input) for _ in range(count)]
+                return [self._call(*planned) for _ in range(count)]
         is_done = done >= scenario.steps and bool(self._situation.results)
         if (self._task is not None or is_done) and not is_forced(self._request):
             return []
@@ -161,30 +167,29 @@ class _Composer:
         ranked = rank(tools, self._words)
         mentioned = [tool for tool, score in ranked if score] or [ranked[0][0]]
         chosen = [(mentioned[n % len(mentioned)], n) for n in range(done, done + count)]
-        dialect = self._asked.dialect
-        return [self._call(tool, call_input(tool, self._words, dialect, n)) for tool, n in chosen]
+        return [
+            self._call(tool, call_input(tool, self._words, self._dialect, n)) for tool, n in chosen
+        ]
 
     def _next_of(self, task: Task) -> PlannedCall | None:
-        rounds, dialect = self._situation.rounds, self._asked.dialect
-        if rounds < self._asked.scenario.steps:
-            return first_call(task, self._tools, dialect)
-        seen = self._situation.results
-        if rounds > self._asked.scenario.steps or not seen:
+        rounds, seen = self._situation.rounds, self._situation.results
+        if rounds < self._scenario.steps:
+            return first_call(task, self._tools, self._dialect)
+        if rounds > self._scenario.steps or not seen:
             return None
-        return second_call(task, seen[-1], self._tools, dialect)
+        return second_call(task, seen[-1], self._tools, self._dialect)
 
     def _call(self, tool: Tool, text: str) -> Call:
-        asked = self._asked
-        if asked.scenario.empty and tool.kind == "function":
+        if self._scenario.empty and tool.kind == "function":
             text = ""
-        if asked.scenario.large:
+        if self._scenario.large:
             text = grow(tool, text)
-        prefix = "toolu_" if asked.dialect == "messages" else "call_"
+        prefix = "toolu_" if self._dialect == "messages" else "call_"
         return Call(
             call_id=self.mint(prefix),
             name=tool.name,
             input=text,
-            kind=call_kind(tool, asked.dialect),
+            kind=call_kind(tool, self._dialect),
             namespace=tool.namespace,
         )
 
@@ -218,17 +223,18 @@ class _Composer:
         return f"You said: {_shorten(said, MAX_QUOTE)}{seen}\n\n({NOTICE})"
 
 
-def compose(asked: AnswerInput) -> Outcome:
+def compose(request: Request, dialect: Dialect, scenario: Scenario, seed: str) -> Outcome:
     """The whole answer.
 
     Raises:
         RequestRefused: the tool choice demands a tool that was not offered, or there are too many choices.
     """
-    request = asked.request
-    composer = _Composer(asked)
-    response_id = composer.mint(_RESPONSE_PREFIXES[asked.dialect])
-    count = _count_choices(asked)
-    choices = tuple(_choice(composer.parts(), index, asked) for index in range(count))
+    composer = _Composer(request, dialect, scenario, seed)
+    response_id = composer.mint(_RESPONSE_PREFIXES[dialect])
+    count = request.choices if dialect == "chat" else None
+    if count is not None and not 1 <= count <= MAX_CHOICES:
+        raise RequestRefused(f"n: expected 1 to {MAX_CHOICES}, got {count}", param="n")
+    choices = tuple(map(composer.choice, range(count or 1)))
     parts = [part for choice in choices for part in choice.parts]
     thoughts = sum(count_part(part) for part in parts if isinstance(part, Reasoning))
     spoken = max(1, sum(map(count_part, parts)))
@@ -242,31 +248,6 @@ def compose(asked: AnswerInput) -> Outcome:
         usage=usage,
         completed=True,
     )
-
-
-def _count_choices(asked: AnswerInput) -> int:
-    count = asked.request.choices if asked.dialect == "chat" else None
-    if count is not None and not 1 <= count <= MAX_CHOICES:
-        raise RequestRefused(f"n: expected 1 to {MAX_CHOICES}, got {count}", param="n")
-    return count or 1
-
-
-def _choice(parts: list[Part], index: int, asked: AnswerInput) -> Choice:
-    request = asked.request
-    has_calls = any(isinstance(part, Call) for part in parts)
-    finish: FinishReason = "tool_calls" if has_calls else "stop"
-    kept, stop = cut_at_stop(parts, request.stop)
-    if stop is not None:
-        finish = "stop_sequence"
-    # Clients that must set a limit often set a small one, and would never see large arguments.
-    limit = None if asked.scenario.large else request.max_tokens
-    if asked.scenario.halved:
-        limit = max(1, sum(map(count_part, kept)) // 2)
-    if limit is not None:
-        shorter = cut_at_tokens(kept, limit)
-        if shorter is not None:
-            kept, finish, stop = shorter, "length", None
-    return Choice(index=index, parts=tuple(kept), finish=finish, stop_sequence=stop)
 
 
 def _requires(tool: Tool) -> bool:
@@ -389,30 +370,22 @@ def count_request(request: Request) -> int:
 
 def count_part(part: Part) -> int:
     match part:
-        case Text() | Refusal():
-            return tokens_in(len(part.text))
         case Reasoning():
-            return tokens_in(_length(part.summary) + _length(part.content))
+            return tokens_in(len("".join((*part.summary, *part.content))))
         case Call():
             return tokens_in(len(part.name) + len(part.input))
         case Result():
             return sum(map(count_part, part.content))
         case Media():
             return MEDIA_TOKENS
-        case Opaque():
-            return tokens_in(len(bytes(part.raw)))
         case _:
-            assert_never(part)
+            return tokens_in(part_size(part))
 
 
 def _count_tool(tool: Tool) -> int:
     schema = b"" if tool.schema is None else bytes(tool.schema)
     grammar = "" if tool.grammar is None else tool.grammar.definition
     return tokens_in(len(tool.name) + len(tool.description or "") + len(schema) + len(grammar))
-
-
-def _length(texts: Iterable[str]) -> int:
-    return sum(map(len, texts))
 
 
 def cut_at_stop(parts: Sequence[Part], stops: Sequence[str]) -> tuple[list[Part], str | None]:
@@ -449,10 +422,8 @@ def _cut(part: Part, length: int) -> Part:
             # An incomplete thought has no seal.
             thought = "".join(part.summary)[:length]
             return Reasoning(summary=(thought,), status="incomplete")
-        case Result() | Media() | Opaque():
-            return part
         case _:
-            assert_never(part)
+            return part
 
 
 MARK = "rehearsal."

@@ -18,9 +18,8 @@ from typing import cast
 
 from msgspec import Struct, structs
 
-from dragoman._json import Raw, loads
+from dragoman._json import Raw
 from dragoman.core.schemas import resolve, satisfies
-from dragoman.errors import MalformedJson
 from dragoman.model.request import Tool
 from dragoman.upstream.rehearsal.schema import (
     Schema,
@@ -28,6 +27,7 @@ from dragoman.upstream.rehearsal.schema import (
     list_in,
     merge,
     number_in,
+    read_schema,
     schema_in,
     types_of,
 )
@@ -59,21 +59,12 @@ _PLAIN = frozenset({"type", "description", "title"})
 def arguments_for(tool: Tool, words: UserWords, variant: int = 0) -> dict[str, object]:
     """Arguments for a call of a function. Another `variant` starts with another of the user's names."""
     strings = StringMaker(words, tool.name, needs_care(tool), variant)
-    return schema_in(_Maker(_parse(tool.schema), strings).make_root())
+    return schema_in(_Maker(read_schema(tool.schema), strings).make_root())
 
 
 def value_for(schema: Raw | None, words: UserWords) -> object:
     """A value for the schema of an answer (`response_format`)."""
-    return _Maker(_parse(schema), StringMaker(words)).make_root()
-
-
-def _parse(schema: Raw | None) -> object:
-    if schema is None:
-        return {"type": "object"}
-    try:
-        return cast("object", loads(bytes(schema)))
-    except MalformedJson:
-        return {"type": "object"}
+    return _Maker(read_schema(schema) or {"type": "object"}, StringMaker(words)).make_root()
 
 
 class _Place(Struct, frozen=True):
@@ -99,7 +90,7 @@ class _Branch(Struct, frozen=True):
 class _Maker:
     """Makes one value. `_nudge` selects a different value, for lists whose items must differ."""
 
-    def __init__(self, root: object, strings: StringMaker) -> None:
+    def __init__(self, root: Schema, strings: StringMaker) -> None:
         self._root = root
         self._strings = strings
         self._steps = MAX_STEPS
@@ -133,8 +124,9 @@ class _Maker:
         self._checks -= 1
         if self._checks < 0:
             return True
-        root = schema_in(self._root)
-        shared: Schema = {name: root[name] for name in ("$defs", "definitions") if name in root}
+        shared: Schema = {
+            name: self._root[name] for name in ("$defs", "definitions") if name in self._root
+        }
         return satisfies({**shared, **schema}, value)
 
     # --- references and alternatives ----------------------------------------------------------------------------------
@@ -290,11 +282,10 @@ class _Maker:
 def _marked(branches: Iterator[_Branch], by: _Branch) -> Iterator[_Branch]:
     """The branches of an alternative that is itself recursive or exclusive, marked accordingly."""
     for branch in branches:
-        yield _Branch(
-            branch.schema,
-            branch.refs,
-            branch.is_recursive or by.is_recursive,
-            branch.is_exclusive or by.is_exclusive,
+        yield structs.replace(
+            branch,
+            is_recursive=branch.is_recursive or by.is_recursive,
+            is_exclusive=branch.is_exclusive or by.is_exclusive,
         )
 
 

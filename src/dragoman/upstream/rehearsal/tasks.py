@@ -82,7 +82,10 @@ _ABSENT = re.compile(r"no such file|not exist|not found|cannot find", re.IGNOREC
 _ENVELOPE = re.compile(
     r"\A(?:(?:Chunk ID|Exit code|Wall time|Process exited|Original token count)[^\n]*\n)+Output:\n"
 )
-_REMINDER = re.compile(r"<system-reminder>.*?</system-reminder>", re.DOTALL)
+# Up to the next one only: a text of many that do not end would be searched to its end from each of them.
+_REMINDER = re.compile(
+    r"<system-reminder>(?:(?!<system-reminder>).)*?</system-reminder>", re.DOTALL
+)
 _NUMBERED = re.compile(r"^ *\d+(?:\t|→)")
 _TICKS = re.compile(r"`+")
 # A screen of a terminal.
@@ -106,11 +109,8 @@ class ToolResult(Struct, frozen=True):
     failed: bool = False
 
 
-class PlannedCall(Struct, frozen=True):
-    """A tool, and the input as source text."""
-
-    tool: Tool
-    input: str
+PlannedCall = tuple[Tool, str]
+"""A tool, and the input as source text."""
 
 
 def find_task(words: UserWords) -> Task:
@@ -207,14 +207,14 @@ def _list(tools: Sequence[Tool], dialect: Dialect) -> PlannedCall | None:
     tool = _made_for(tools, _LIST_MARKS, _LIST_NAMES)
     if tool is None:
         return _run("ls", tools, dialect)
-    return PlannedCall(tool, call_input(tool, UserWords(paths=(".",)), dialect))
+    return tool, call_input(tool, UserWords(paths=(".",)), dialect)
 
 
 def _read(path: str, tools: Sequence[Tool], dialect: Dialect) -> PlannedCall | None:
     tool = _made_for(tools, _READ_MARKS, _READ_NAMES)
     if tool is None:
         return _run(f"cat {quote(path)}", tools, dialect)
-    return PlannedCall(tool, call_input(tool, UserWords(paths=(path,)), dialect))
+    return tool, call_input(tool, UserWords(paths=(path,)), dialect)
 
 
 def _made_for(tools: Sequence[Tool], marks: frozenset[str], names: frozenset[str]) -> Tool | None:
@@ -230,7 +230,7 @@ def _run(command: str, tools: Sequence[Tool], dialect: Dialect) -> PlannedCall |
         usual: object = loads(call_input(tool, UserWords(), dialect).encode())
         value = _with_command(usual, command)
         if value != usual:
-            return PlannedCall(tool, dumps(value).decode())
+            return tool, dumps(value).decode()
     return None
 
 
@@ -261,11 +261,11 @@ def _write(task: Task, tools: Sequence[Tool]) -> PlannedCall | None:
         if tool.kind == "function" and words & _WRITE_MARKS and words <= _WRITE_NAMES:
             arguments = _file_arguments(task, tool)
             if arguments is not None:
-                return PlannedCall(tool, dumps(arguments).decode())
+                return tool, dumps(arguments).decode()
     added = "".join(f"+{line}\n" for line in task.content.splitlines())
     patch = f"*** Begin Patch\n*** Add File: {task.path}\n{added}*** End Patch\n"
     patcher = next((each for each in tools if each.name == "apply_patch"), None)
-    return None if patcher is None or patcher.kind != "custom" else PlannedCall(patcher, patch)
+    return None if patcher is None or patcher.kind != "custom" else (patcher, patch)
 
 
 def _file_arguments(task: Task, tool: Tool) -> dict[str, str] | None:

@@ -40,7 +40,6 @@ from dragoman.upstream.base import CheckResult, UpstreamReply, UpstreamRequest
 from dragoman.upstream.rehearsal.answer import (
     CHARACTERS,
     CREATED,
-    AnswerInput,
     check_seals,
     compose,
     count_request,
@@ -130,7 +129,7 @@ def _answer(request: UpstreamRequest, spoken: Codec, seed: str) -> Delivery:
     check_seals(asked)
     if scenario.strict:
         _check_pairs(asked)
-    outcome = compose(AnswerInput(asked, request.dialect, scenario, seed))
+    outcome = compose(asked, request.dialect, scenario, seed)
     context = EncodeContext(
         seed=f"{seed} items",
         include_usage=asked.include_usage is True or not request.stream,
@@ -266,7 +265,7 @@ def _interleave(written: Sequence[tuple[Event, bytes]]) -> list[bytes]:
     Our encoders never write overlapping calls, but servers send them, so the frames are reordered after
     each call was written on its own.
     """
-    hands: dict[int, list[bytes]] = {
+    calls: dict[int, list[bytes]] = {
         event.part: []
         for event, _ in written
         if isinstance(event, PartStarted) and isinstance(event.header, Call)
@@ -275,12 +274,12 @@ def _interleave(written: Sequence[tuple[Event, bytes]]) -> list[bytes]:
     after: list[bytes] = []
     for event, data in written:
         part = event.part if isinstance(event, (PartStarted, InputDelta, PartEnded)) else -1
-        if part in hands:
-            hands[part].append(data)
+        if part in calls:
+            calls[part].append(data)
         else:
-            (after if any(hands.values()) else before).append(data)
-    dealt = [data for row in zip_longest(*hands.values(), fillvalue=b"") for data in row]
-    return [data for data in (*before, *dealt, *after) if data]
+            (after if any(calls.values()) else before).append(data)
+    alternating = [data for row in zip_longest(*calls.values(), fillvalue=b"") for data in row]
+    return [data for data in (*before, *alternating, *after) if data]
 
 
 def _renumber(frames: Sequence[bytes]) -> list[bytes]:

@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -68,6 +70,9 @@ def test_garbage_is_passed_over(tmp_path: Path) -> None:
         '{"id": 99, "result": 1}',
         '{"id": "x", "result": 1}',
         '{"method": "configWarning", "params": {}}',
+        '{"id": %s, "result": 1}' % ("1" * 5000),
+        '{"method": "account/rateLimits/updated", "params": {"rateLimits": {"primary": {"usedPercent": %s}}}}'
+        % ("1" * 400),
     ]
 
     async def main() -> None:
@@ -102,6 +107,27 @@ def test_message_with_bytes_that_are_no_utf8_fails_the_turn(tmp_path: Path) -> N
             with pytest.raises(UpstreamError, match="a message that cannot be read") as caught:
                 await answer_of(upstream, request())
             assert caught.value.kind == "protocol"
+
+    asyncio.run(main())
+
+
+def test_child_whose_message_the_gateway_fails_to_handle_is_replaced(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_name: str, _headers: Mapping[str, str]) -> None:
+        raise RuntimeError("a bug")
+
+    async def main() -> None:
+        settings = app_server(
+            tmp_path, [[text("Hi.")]], {"limits": {"primary": {"usedPercent": 1}}}
+        )
+        async with running(settings, tmp_path) as upstream:
+            upstream.on_limits = fail
+            with pytest.raises(UpstreamError):
+                await answer_of(upstream, request())
+            upstream.on_limits = None
+            assert text_of(await answer_of_restarted(upstream, request())) == "Hi."
+        assert "a bug" in caplog.text
 
     asyncio.run(main())
 
@@ -164,6 +190,21 @@ def test_child_that_exits_in_the_middle_fails_the_answer_and_is_started_again(
     play(loop, main())
 
 
+def test_child_that_closes_its_output_and_stays_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        settings = app_server(tmp_path, ONE_CALL, {"close_after_items": True})
+        async with running(settings, tmp_path) as upstream:
+            reply = await upstream.send(asked(request()))
+            async with asyncio.timeout(10):
+                with pytest.raises(UpstreamError, match="was ended by signal 9"):
+                    await read_all(reply)
+
+    monkeypatch.setattr("dragoman.upstream.codex.child.GRACE_SECONDS", 0.2)
+    asyncio.run(main())
+
+
 def test_child_that_dies_with_a_held_turn_leaves_the_results_to_a_fresh_thread(
     tmp_path: Path,
 ) -> None:
@@ -178,6 +219,29 @@ def test_child_that_dies_with_a_held_turn_leaves_the_results_to_a_fresh_thread(
             assert text_of(after) == "It is 1."
         assert answers(tmp_path) == []
 
+    asyncio.run(main())
+
+
+def test_child_is_started_again_although_its_folder_was_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def folders() -> list[Path]:
+        return [*tmp_path.glob("dragoman-codex-*")]
+
+    async def main() -> None:
+        async with running(
+            app_server(tmp_path / "child", ONE_CALL), tmp_path / "child"
+        ) as upstream:
+            await answer_of(upstream, request())
+            (folder,) = folders()
+            folder.rmdir()
+            (pid,) = pids(tmp_path / "child")
+            kill(pid)
+            await until(lambda: not alive(tmp_path / "child"))
+            await answer_of_restarted(upstream, request())
+        assert not folders()
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     asyncio.run(main())
 
 
@@ -257,7 +321,7 @@ def test_child_that_is_gone_takes_no_request(tmp_path: Path) -> None:
             name="codex",
             command=settings.command,
             environment=dict(os.environ),
-            folder=str(tmp_path),
+            folder=lambda: str(tmp_path),
             patience=60.0,
         )
         child = await Child.start(launch)
@@ -298,6 +362,20 @@ def test_call_for_a_thread_that_is_forgotten_is_refused(tmp_path: Path) -> None:
             assert text_of(await answer_of(upstream, request())) == "Hi."
             await until(lambda: len(answers(tmp_path)) == 1)
         assert answers(tmp_path)[0]["error"]["message"] == "no request waits for this call"
+
+    asyncio.run(main())
+
+
+def test_request_that_waits_for_a_child_ends_when_the_upstream_is_closed(tmp_path: Path) -> None:
+    async def main() -> None:
+        settings = app_server(tmp_path, [], {"mute": ["initialize"]}, connect_timeout=60)
+        async with running(settings, tmp_path) as upstream:
+            waiting = asyncio.create_task(upstream.send(asked(request())))
+            await until(lambda: len(pids(tmp_path)) == 1)
+            await upstream.close()
+            async with asyncio.timeout(5):
+                with pytest.raises(UpstreamError, match="there is no app-server"):
+                    await waiting
 
     asyncio.run(main())
 

@@ -251,11 +251,11 @@ def test_offered_tool_that_nobody_was_asked_for_was_dropped(watch: PauseDetector
 def test_answered_calls_wait_no_more(watch: PauseDetector) -> None:
     end(ask(raw_call(watch)))
     item = {"type": "dynamicToolCall", "id": "c", "status": "failed"}
-    assert not note(watch, "item/completed", item=item).is_waiting
+    assert not note(watch, "item/completed", item=item).waiting
     end(ask(raw_call(watch, "d"), "d", 1))
-    assert (watch.is_waiting, watch.is_heard) == (True, True)
+    assert (bool(watch.waiting), watch.is_heard) == (True, True)
     watch.answered()
-    assert (watch.is_waiting, watch.is_heard) == (False, False)
+    assert (watch.waiting, watch.is_heard) == ({}, False)
 
 
 def test_what_is_injected_or_echoed_is_not_heard(watch: PauseDetector) -> None:
@@ -308,4 +308,4 @@ def test_recorded_turn_pauses_where_its_calls_wait(name: str, pauses: int) -> No
             watch.note(message)
             found += watch.may_pause
     assert (watch.is_over, found) == ((True, pauses) if messages else (False, 0))
-    assert (watch.dropped, watch.is_waiting) == (None, False)
+    assert (watch.dropped, watch.waiting) == (None, {})

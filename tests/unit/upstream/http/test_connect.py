@@ -12,7 +12,7 @@ from msgspec import structs
 
 from dragoman.config.settings import UpstreamSettings
 from dragoman.errors import UpstreamError
-from dragoman.testing import ScriptedUpstream, sse
+from dragoman.testing import ScriptedReply, ScriptedUpstream, sse
 from dragoman.upstream.base import UpstreamRequest
 from dragoman.upstream.http import connect
 from dragoman.upstream.http.connect import ServerAddress, server_address
@@ -314,3 +314,26 @@ def test_an_address_is_read_into_its_parts(loop: str) -> None:
     assert server_address("http://[::1]:81", "x") == ServerAddress(
         is_tls=False, host="::1", port=81, authority="[::1]:81"
     )
+
+
+def test_a_place_that_a_client_no_longer_wants_goes_to_the_next(loop: str) -> None:
+    async def ask(upstream: HttpUpstream) -> None:
+        reply = await upstream.send(ASKED)
+        assert await reply.read()
+        reply.close()
+
+    async def main() -> None:
+        async with ScriptedUpstream([ScriptedReply(body=b"x")] * 2) as server, asyncio.timeout(10):
+            settings = structs.replace(
+                PLAIN, base_url=server.url, max_connections=1, connect_timeout=30
+            )
+            upstream = HttpUpstream("local", settings, key=None)
+            first = await upstream.send(ASKED)
+            leaving, waiting = (asyncio.create_task(ask(upstream)) for _ in range(2))
+            await asyncio.sleep(0.05)
+            first.close()  # wakes the first of the two
+            leaving.cancel()
+            await waiting
+            await upstream.close()
+
+    play(loop, main())

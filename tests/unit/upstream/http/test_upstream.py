@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 
 from dragoman.config.settings import UpstreamKind, UpstreamSettings
-from dragoman.errors import ConfigError, UpstreamError
+from dragoman.errors import ConfigError, RequestRefused, UpstreamError
 from dragoman.model.parts import Dialect
 from dragoman.testing import ScriptedReply, ScriptedUpstream, json_reply
 from dragoman.upstream.base import CheckResult, Upstream, UpstreamRequest
@@ -123,6 +123,32 @@ def test_an_operation_that_the_dialect_lacks_is_an_error() -> None:
         )
         with pytest.raises(UpstreamError, match="has no 'count_tokens' in the dialect 'chat'"):
             await upstream.send(asked)
+
+    asyncio.run(main())
+
+
+def test_half_a_surrogate_pair_in_the_name_of_a_model_is_replaced_in_the_path() -> None:
+    async def main() -> None:
+        async with ScriptedUpstream([json_reply({})]) as server:
+            settings = UpstreamSettings(kind="chat", base_url=server.url, path="/models/{model}")
+            request = UpstreamRequest(dialect="chat", body=b"{}", stream=False, model="a\ud800")
+            upstream = HttpUpstream("up", settings, key=None)
+            (await upstream.send(request)).close()
+            assert server.requests[0].path == "/models/a%3F"
+            await upstream.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("model", [".", "..", "x" * 3000])
+def test_a_model_that_no_path_can_name_is_refused(model: str) -> None:
+    settings = UpstreamSettings(kind="chat", base_url="http://h/v1", path="/models/{model}:run")
+    request = UpstreamRequest(dialect="chat", body=b"{}", stream=False, model=model)
+
+    async def main() -> None:
+        with pytest.raises(RequestRefused, match="expected the name of a model, got") as refused:
+            await HttpUpstream("up", settings, key=None).send(request)
+        assert len(refused.value.message) < 200
 
     asyncio.run(main())
 

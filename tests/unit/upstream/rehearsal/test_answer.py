@@ -22,7 +22,6 @@ from dragoman.model.request import Grammar, Request, Role, Tool, ToolChoice, Too
 from dragoman.upstream.rehearsal.answer import (
     MAX_QUOTE,
     MEDIA_TOKENS,
-    AnswerInput,
     ConversationState,
     check_seals,
     compose,
@@ -53,7 +52,7 @@ def says(text: str) -> Turn:
 
 
 def play(request: Request, model: str = "rehearsal") -> Outcome:
-    return compose(AnswerInput(request, "chat", find_scenario(model), "seed"))
+    return compose(request, "chat", find_scenario(model), "seed")
 
 
 def spoken(outcome: Outcome) -> str:

@@ -1,6 +1,7 @@
 """What people try first gets the answer a person expects, with tools that only read, but for a new file."""
 
 import json
+import time
 from typing import cast
 
 import pytest
@@ -9,9 +10,9 @@ from msgspec.structs import replace
 from dragoman._json import Raw, dumps
 from dragoman.model.parts import Call, Dialect, Result, Text
 from dragoman.model.request import Request, Tool, ToolChoice, Turn
-from dragoman.upstream.rehearsal.answer import AnswerInput, compose
+from dragoman.upstream.rehearsal.answer import compose
 from dragoman.upstream.rehearsal.scenarios import find_scenario
-from dragoman.upstream.rehearsal.tasks import GREETING, NOTICE, find_task
+from dragoman.upstream.rehearsal.tasks import GREETING, NOTICE, find_task, readable
 from dragoman.upstream.rehearsal.words import read_words
 
 
@@ -54,7 +55,7 @@ def play(
 ) -> tuple[str, object]:
     """The tool that is called and its arguments; or an empty name and the text."""
     request = Request(turns=(Turn(role="user", parts=(Text(text=said),)),), tools=tools, **more)  # type: ignore[arg-type]
-    outcome = compose(AnswerInput(request, dialect, find_scenario("rehearsal"), "seed"))
+    outcome = compose(request, dialect, find_scenario("rehearsal"), "seed")
     (part,) = outcome.choices[0].parts
     if isinstance(part, Call):
         return part.name, json.loads(part.input)
@@ -193,7 +194,7 @@ def perform(
     left = list(results)
     while True:
         request = Request(turns=tuple(turns), tools=tools)
-        outcome = compose(AnswerInput(request, "responses", find_scenario(model), "seed"))
+        outcome = compose(request, "responses", find_scenario(model), "seed")
         (part,) = outcome.choices[0].parts
         if isinstance(part, Text):
             assert left == []
@@ -356,7 +357,7 @@ def test_every_task_ends_after_two_rounds_whatever_comes_back(
     turns = [Turn(role="user", parts=(Text(text=said),))]
     for rounds in range(4):
         request = Request(turns=tuple(turns), tools=tools)
-        outcome = compose(AnswerInput(request, "responses", find_scenario("rehearsal"), "seed"))
+        outcome = compose(request, "responses", find_scenario("rehearsal"), "seed")
         (part,) = outcome.choices[0].parts
         if isinstance(part, Text):
             assert rounds <= 2
@@ -366,3 +367,10 @@ def test_every_task_ends_after_two_rounds_whatever_comes_back(
         turns.append(Turn(role="assistant", parts=(part,)))
         turns.append(Turn(role="tool", parts=(Result(call_id=part.call_id, content=(absent,)),)))
     pytest.fail("the task does not end")
+
+
+def test_a_result_of_many_reminders_that_do_not_end_takes_no_time() -> None:
+    start = time.process_time()
+    assert readable("<system-reminder>" * 20_000) == "<system-reminder>" * 20_000
+    assert readable("a<system-reminder>b\n</system-reminder>c") == "ac"
+    assert time.process_time() - start < 2
