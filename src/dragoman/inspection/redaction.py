@@ -8,10 +8,11 @@ frame that has a piece of it. Hashes are taken before this (`exchange_report.cal
 import re
 from collections import defaultdict
 from collections.abc import Iterable
+from typing import TypeVar
 
 from msgspec import structs
 
-from dragoman._json import dumps_text
+from dragoman._json import dumps_text, is_strict
 from dragoman.core.secrets import (
     HIDDEN,
     NO_SECRETS,
@@ -38,7 +39,9 @@ from dragoman.inspection.wire_reading import (
     json_text,
     read_answer,
 )
+from dragoman.model.outcome import Loss, Repair
 from dragoman.model.parts import Dialect
+from dragoman.sse import parse_lines
 
 # One character of a JSON string, as it is spelled.
 _LETTER = re.compile(
@@ -65,6 +68,8 @@ def redact_exchange(exchange: RecordedExchange, secrets: Secrets = NO_SECRETS) -
                 if attempt.answer is None
                 else redact_answer(attempt.answer, attempt.dialect, secrets),
                 error=None if attempt.error is None else redact(secrets.hide(attempt.error)),
+                losses=_redact_details(attempt.losses, secrets),
+                repairs=_redact_details(attempt.repairs, secrets),
             )
             for attempt in exchange.attempts
         ),
@@ -73,16 +78,47 @@ def redact_exchange(exchange: RecordedExchange, secrets: Secrets = NO_SECRETS) -
 
 
 def redact_facts(facts: ExchangeFacts, secrets: Secrets = NO_SECRETS) -> ExchangeFacts:
-    model = redact(secrets.hide(facts.model))
-    error = None if facts.error is None else redact(secrets.hide(facts.error))
-    return structs.replace(facts, model=model, error=error)
+    return structs.replace(
+        facts,
+        model=redact(secrets.hide(facts.model)),
+        error=None if facts.error is None else redact(secrets.hide(facts.error)),
+        losses=_redact_details(facts.losses, secrets),
+        repairs=_redact_details(facts.repairs, secrets),
+        problems=tuple(
+            structs.replace(each, message=redact(secrets.hide(each.message)))
+            for each in facts.problems
+        ),
+    )
+
+
+_Detailed = TypeVar("_Detailed", Loss, Repair)
+
+
+def _redact_details(entries: tuple[_Detailed, ...], secrets: Secrets) -> tuple[_Detailed, ...]:
+    return tuple(
+        structs.replace(each, detail=redact(secrets.hide(each.detail))) if each.detail else each
+        for each in entries
+    )
 
 
 def redact_source(data: bytes, secrets: Secrets = NO_SECRETS) -> bytes:
-    """JSON, a frame of JSON or other text without secrets; only strings that contain one are written again."""
+    """JSON, a frame of JSON or other text without secrets; only strings that contain one are written again.
+
+    Text that is not JSON, such as an error page or an answer that was cut in a string, is searched outside its quotes too.
+    """
     text = data.decode("utf-8", "surrogateescape")
-    shown = _redact_strings(text, secrets) if '"' in text else redact(secrets.hide(text))
+    shown = _redact_strings(text, secrets) if '"' in text else text
+    if not _is_json(data):
+        shown = hide_found(shown, find_hidden(shown, secrets))
     return data if shown == text else shown.encode("utf-8", "surrogateescape")
+
+
+def _is_json(data: bytes) -> bool:
+    """Whether every quote in a body or a frame is one of its JSON."""
+    if is_strict(data):
+        return True
+    payload = parse_lines(data).data
+    return payload is not None and is_strict(payload) and data.count(b'"') == payload.count(b'"')
 
 
 def redact_answer(

@@ -31,7 +31,7 @@ from dragoman.inspection.replay import (
     describe_difference,
     request_again,
 )
-from dragoman.model.outcome import Loss, Repair
+from dragoman.model.outcome import Loss, Problem, Repair
 from dragoman.model.parts import Dialect
 from vendor_wire import Answer, Said, Thought, Tool, body_bytes, stream
 
@@ -272,6 +272,50 @@ def test_members_with_secret_names_and_plain_text_are_hidden() -> None:
     assert KEY.encode() not in broken
 
 
+@pytest.mark.parametrize("door", ["chat", "responses", "messages"])
+def test_a_secret_in_the_string_in_which_an_answer_was_cut_is_hidden(door: Dialect) -> None:
+    body = body_bytes(door, Answer((Said((f"the key is {KEY}, keep it",)),)))
+    frames = stream(door, Answer((Said((f"the key is {KEY}, keep it",)),)))
+    for data in (body, frames):
+        cut_at = data.index(KEY.encode()) + len(KEY)
+        answer = RecordedAnswer(status=200, pieces=cut(data[:cut_at], 64), is_whole=False)
+        shown = redact_exchange(RecordedExchange(id="e", at=0.0, dialect=door, answer=answer))
+        assert KEY.encode() not in shown.answer.data
+        assert shown.answer.data.endswith(HIDDEN.encode())
+
+
+def test_a_secret_outside_the_quotes_of_a_page_is_hidden() -> None:
+    page = f'<p class="error">key {KEY}</p><pre id="k">hunter2</pre>'.encode()
+    answer = RecordedAnswer(status=502, pieces=cut(page))
+    shown = redact_exchange(
+        RecordedExchange(id="e", at=0.0, dialect="chat", answer=answer), Secrets(["hunter2"])
+    )
+    assert shown.answer.data.decode() == (
+        f'<p class="error">key {HIDDEN}</p><pre id="k">{HIDDEN}</pre>'
+    )
+
+
+def test_a_quote_in_a_comment_does_not_turn_strings_inside_out() -> None:
+    frame = b': 5" wide\ndata: {"type":"x","note":"' + KEY.encode() + b'"}\n\n'
+    assert KEY.encode() not in redact_source(frame)
+
+
+def test_a_secret_in_a_problem_or_a_detail_is_hidden() -> None:
+    loss, repair = Loss("x", "tools", "drop", f"was {KEY}"), Repair("y", "input", f"was {KEY}")
+    problem = Problem(1, "late_input", f"expected nothing more, got '{KEY}'")
+    attempt = RecordedAttempt(upstream="u", dialect="chat", losses=(loss,), repairs=(repair,))
+    facts = ExchangeFacts(losses=(loss,), repairs=(repair,), problems=(problem,))
+    shown = redact_exchange(
+        RecordedExchange(id="e", at=0.0, dialect="chat", attempts=(attempt,), facts=facts)
+    )
+    assert KEY.encode() not in b"".join(to_files(shown).values())
+    assert (
+        shown.facts.losses
+        == shown.attempts[0].losses
+        == (Loss("x", "tools", "drop", f"was {HIDDEN}"),)
+    )
+
+
 def test_a_held_delta_whose_text_stands_in_an_earlier_frame_is_hidden_there() -> None:
     # The name comes after the arguments, so that the decoder holds them back.
     def chunk(**call: Any) -> bytes:
@@ -415,7 +459,8 @@ def test_a_recording_is_read_as_it_was_written() -> None:
     failed = RecordedAttempt(upstream="u", dialect="chat", error="gone")
     exchange = exchange_of(facts=ExchangeFacts(model="m\x7f\ud800"))
     exchange = structs.replace(exchange, attempts=(failed, *exchange.attempts), body=b"")
-    read = from_files(to_files(structs.replace(exchange, facts=ExchangeFacts(model="m"))))
+    read = from_files(to_files(exchange))
+    assert read.facts.model == "m\x7f\ufffd"
     assert read.attempts == structs.replace(exchange).attempts
     assert read.answer == exchange.answer
     assert b"\x7f" not in to_files(exchange)["client/meta.toml"]
@@ -524,6 +569,9 @@ def test_differences_of_requests_are_named_by_their_place() -> None:
     assert describe_difference(b"[1,2,3,4,5,6,7]", b"[7,6,5,0,3,2,1]")[-1] == "and more"
     assert describe_difference(b"1", b"2") == ["the body: expected 2, got 1"]
     assert describe_difference(b"{", b"{}") == ["one of the two is not JSON"]
+    deep = [b"[" * 900 + digit + b"]" * 900 for digit in (b"1", b"2")]
+    assert describe_difference(deep[0], deep[1]) == ["they nest too deep to be compared"]
+    assert count_differences(deep[0], deep[1], 7) == 7
     long = describe_difference(b'"' + b"x" * 200 + b'"', b"1")
     assert long[0].endswith("…")
     assert count_differences(b"[1,2,3]", b"[4,5,6]", 2) == 2
