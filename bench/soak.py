@@ -32,8 +32,6 @@ from fault_sites import Site, running_site
 from faults import Play, Result
 from msgspec import Struct, field
 
-__all__ = ("LIMITS", "Sample", "Slope", "slope_of", "verdict")
-
 CLIENTS = 24
 SAMPLE_SECONDS = 15.0
 REST_SECONDS = 1.0

@@ -4,8 +4,6 @@ import json
 from base64 import urlsafe_b64encode
 from typing import Any
 
-__all__ = ("chatgpt_login", "make_token")
-
 NEVER = 4_102_444_800
 
 

@@ -18,8 +18,6 @@ from dragoman.dialects.translate import make_decoder
 from dragoman.model.events import Event
 from dragoman.model.request import Tool
 
-__all__ = ("CORPUS", "Case", "FolderCase", "decode", "folder_cases", "stream_cases")
-
 CORPUS = Path(__file__).parents[1] / "corpus"
 DIALECTS = ("chat", "responses", "messages")
 

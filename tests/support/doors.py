@@ -15,8 +15,6 @@ from openai.types.chat import ChatCompletionChunk
 from openai.types.responses import ResponseStreamEvent
 from pydantic import BaseModel
 
-__all__ = ("check_chat", "check_messages", "check_own_messages", "check_responses", "payloads")
-
 LINE_SEPARATORS = ("\u0085", "\u2028", "\u2029")
 CHAT_FINISHES = {"stop", "length", "tool_calls", "content_filter", "function_call"}
 STOP_REASONS = {

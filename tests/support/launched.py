@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ("client_environment", "install_client", "said")
-
 _PROGRAM = """#!{python} -S
 import json, os, signal, sys, urllib.error, urllib.request
 

@@ -9,8 +9,6 @@ import httpx2
 
 from stage import PATHS
 
-__all__ = ("ask", "fetch", "following", "plain_body", "streaming")
-
 TIMEOUT = 60.0
 
 

@@ -5,8 +5,6 @@ import secrets
 import socket
 from contextlib import suppress
 
-__all__ = ("free_port",)
-
 _ALL = range(20_000, 32_000)
 """Below the ephemeral ports, which systems give to connections and to servers on port 0: parallel tests use many of both."""
 _SHARES = 8

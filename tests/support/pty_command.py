@@ -21,19 +21,6 @@ from dragoman.testing import ReceivedRequest, ScriptedReply, sse
 from vendor_wire import Answer, Said, Tool, stream
 from vt import Terminal
 
-__all__ = (
-    "PATIENCE",
-    "InTerminal",
-    "answer",
-    "call",
-    "in_terminal",
-    "lines_of",
-    "messages",
-    "processes_with",
-    "run_open",
-    "run_piped",
-)
-
 PATIENCE = 30.0
 """A new process imports everything again, on a machine that may be busy."""
 WIDTH = 100
@@ -157,9 +144,6 @@ class InTerminal:
                 self._read(time.monotonic())
         finally:
             os.set_blocking(self._terminal, True)
-
-    def resize(self, columns: int, rows: int = 24) -> None:
-        fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def press_ctrl_c(self) -> None:
         self.type("\x03")

@@ -7,20 +7,6 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = (
-    "BINARY",
-    "CLOSE",
-    "CONTINUED",
-    "PING",
-    "PONG",
-    "TEXT",
-    "RawSocket",
-    "create",
-    "frame",
-    "handshake",
-    "raw_socket",
-)
-
 CONTINUED, TEXT, BINARY, CLOSE, PING, PONG = 0x0, 0x1, 0x2, 0x8, 0x9, 0xA
 MASK = b"\x01\x02\x03\x04"
 KEY = "dGhlIHNhbXBsZSBub25jZQ=="

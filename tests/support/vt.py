@@ -2,8 +2,6 @@
 
 import re
 
-__all__ = ("Terminal",)
-
 _TOKEN = re.compile(r"\x1b\[(\??\d*(?:;\d+)*)( ?[A-Za-z])|\r|\n|\x08|.", re.DOTALL)
 
 

@@ -8,8 +8,6 @@ from contextlib import contextmanager
 
 from gateway_harness import RunningGateway
 
-__all__ = ("PATH", "Wire", "request", "text_of", "wire")
-
 PATH = "/v1/chat/completions"
 MODEL = "rehearsal"
 
