@@ -14,7 +14,7 @@ from msgspec import structs
 from dragoman._json import Raw, dumps, dumps_document, loads
 from dragoman.errors import MalformedJson
 from dragoman.inspection.call_rows import ExchangeReading, call_rows, with_hashes
-from dragoman.inspection.event_links import EventLinks, common_prefix
+from dragoman.inspection.event_links import common_prefix, link_events
 from dragoman.inspection.exchange import RecordedAnswer, RecordedAttempt, RecordedExchange
 from dragoman.inspection.exchange_form import (
     AnswerReport,
@@ -108,7 +108,7 @@ def report_exchange(
             _report_attempt(attempt, wire)
             for attempt, wire in zip(exchange.attempts, reading.attempts, strict=True)
         ),
-        events=tuple(EventLinks(reading).events()),
+        events=tuple(link_events(reading)),
         calls=rows,
         notes=tuple(_notes(exchange, reading)),
         change=None if previous is None else _change(exchange, previous),

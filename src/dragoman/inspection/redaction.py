@@ -60,14 +60,14 @@ def redact_exchange(exchange: RecordedExchange, secrets: Secrets = NO_SECRETS) -
         attempts=tuple(
             structs.replace(
                 attempt,
-                model=redact(secrets.hide(attempt.model)),
-                address=redact(secrets.hide(attempt.address)),
+                model=_hide(attempt.model, secrets),
+                address=_hide(attempt.address, secrets),
                 headers=_redact_headers(attempt.headers, secrets),
                 body=redact_source(attempt.body, secrets),
                 answer=None
                 if attempt.answer is None
                 else redact_answer(attempt.answer, attempt.dialect, secrets),
-                error=None if attempt.error is None else redact(secrets.hide(attempt.error)),
+                error=None if attempt.error is None else _hide(attempt.error, secrets),
                 losses=_redact_details(attempt.losses, secrets),
                 repairs=_redact_details(attempt.repairs, secrets),
             )
@@ -77,16 +77,19 @@ def redact_exchange(exchange: RecordedExchange, secrets: Secrets = NO_SECRETS) -
     )
 
 
+def _hide(text: str, secrets: Secrets) -> str:
+    return redact(secrets.hide(text))
+
+
 def redact_facts(facts: ExchangeFacts, secrets: Secrets = NO_SECRETS) -> ExchangeFacts:
     return structs.replace(
         facts,
-        model=redact(secrets.hide(facts.model)),
-        error=None if facts.error is None else redact(secrets.hide(facts.error)),
+        model=_hide(facts.model, secrets),
+        error=None if facts.error is None else _hide(facts.error, secrets),
         losses=_redact_details(facts.losses, secrets),
         repairs=_redact_details(facts.repairs, secrets),
         problems=tuple(
-            structs.replace(each, message=redact(secrets.hide(each.message)))
-            for each in facts.problems
+            structs.replace(each, message=_hide(each.message, secrets)) for each in facts.problems
         ),
     )
 
@@ -96,7 +99,7 @@ _Detailed = TypeVar("_Detailed", Loss, Repair)
 
 def _redact_details(entries: tuple[_Detailed, ...], secrets: Secrets) -> tuple[_Detailed, ...]:
     return tuple(
-        structs.replace(each, detail=redact(secrets.hide(each.detail))) if each.detail else each
+        structs.replace(each, detail=_hide(each.detail, secrets)) if each.detail else each
         for each in entries
     )
 
@@ -137,7 +140,7 @@ def redact_answer(
 
 def _redact_headers(headers: HeaderPairs, secrets: Secrets) -> HeaderPairs:
     return tuple(
-        (name, HIDDEN if is_secret_header(name) else redact(secrets.hide(value)))
+        (name, HIDDEN if is_secret_header(name) else _hide(value, secrets))
         for name, value in headers
     )
 
