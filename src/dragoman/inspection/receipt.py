@@ -164,8 +164,9 @@ def verify(receipt: Receipt, recording: RecordedExchange) -> list[Discrepancy]:
         findings.append(
             Discrepancy(f"id: the receipt has {receipt.id!r}, the recording {found.id!r}")
         )
-    for name in ("door", "upstream", "upstream_dialect"):
+    for name in ("at", "door", "upstream", "upstream_dialect"):
         findings += _compare(name, getattr(receipt, name), getattr(found, name))
+    findings += _compare_model(receipt, found, recording)
     if receipt.truncated or found.truncated:
         findings.append(Discrepancy("the capture left bytes out", is_checked=False))
     if len(receipt.calls) != len(found.calls):
@@ -182,6 +183,19 @@ def verify(receipt: Receipt, recording: RecordedExchange) -> list[Discrepancy]:
         if getattr(receipt, name) is not None:
             findings += _compare(name, getattr(receipt, name), getattr(found, name))
     return findings
+
+
+def _compare_model(
+    receipt: Receipt, found: Receipt, recording: RecordedExchange
+) -> Sequence[Discrepancy]:
+    """The receipt inside an answer has the upstream's name for the model, a later one the client's."""
+    sent = recording.attempts[-1].model if recording.attempts else ""
+    if receipt.model in (found.model, sent):
+        return ()
+    if HIDDEN in (found.model, sent):
+        message = "model: the recording has no secrets, so that its name differs"
+        return (Discrepancy(message, is_checked=False),)
+    return _compare("model", receipt.model, found.model)
 
 
 def _compare_call(

@@ -510,6 +510,24 @@ def test_a_receipt_is_true_of_its_exchange_and_of_no_other() -> None:
     assert not finding.is_checked
 
 
+def test_a_receipt_with_another_model_or_time_is_not_true() -> None:
+    exchange = exchange_of(facts=ExchangeFacts(model="asked", finish="tool_calls"))
+    attempts = (structs.replace(exchange.attempts[0], model="sent"),)
+    exchange = structs.replace(exchange, attempts=attempts)
+    receipt = receipt_of(exchange)
+    for model in ("asked", "sent"):  # the receipt inside an answer has the upstream's name
+        assert verify(structs.replace(receipt, model=model), exchange) == []
+    changed = structs.replace(receipt, model="other", at=2.0)
+    assert [each.what.partition(":")[0] for each in verify(changed, exchange)] == ["at", "model"]
+
+
+def test_a_model_that_is_hidden_in_the_recording_cannot_be_checked() -> None:
+    exchange = exchange_of(facts=ExchangeFacts(model=KEY))
+    [finding] = verify(receipt_of(exchange), redact_exchange(exchange))
+    assert finding.what.startswith("model: ")
+    assert not finding.is_checked
+
+
 def test_a_receipt_of_redacted_input_cannot_be_checked() -> None:
     exchange = exchange_of(Answer((Tool("c1", "f", (f'{{"k": "{KEY}"}}',)),)))
     findings = verify(receipt_of(exchange), redact_exchange(exchange))
