@@ -6,7 +6,7 @@ compares the calls of both, `event_links` finds what each event became.
 
 import re
 from collections.abc import Iterator, Sequence
-from difflib import SequenceMatcher
+from difflib import Match, SequenceMatcher
 from typing import cast
 
 from msgspec import structs
@@ -292,16 +292,17 @@ def _changed_lines(before: list[str], now: list[str]) -> Iterator[ChangedLine]:
     lines: list[ChangedLine] = [
         ChangedLine("=", line) for line in now[max(0, head - _CONTEXT_LINES) : head]
     ]
-    if len(removed) + len(added) <= _MAX_COMPARED:
-        for op, low, high, start, end in SequenceMatcher(a=removed, b=added).get_opcodes():
-            if op == "equal":
-                lines += [ChangedLine("=", line) for line in removed[low:high]]
-            else:
-                lines += [ChangedLine("-", line) for line in removed[low:high]]
-                lines += [ChangedLine("+", line) for line in added[start:end]]
-    else:
-        lines += [ChangedLine("-", line) for line in removed]
-        lines += [ChangedLine("+", line) for line in added]
+    same = (
+        SequenceMatcher(a=removed, b=added).get_matching_blocks()
+        if len(removed) + len(added) <= _MAX_COMPARED
+        else [Match(len(removed), len(added), 0)]
+    )
+    low = start = 0
+    for one, other, size in same:
+        lines += [ChangedLine("-", line) for line in removed[low:one]]
+        lines += [ChangedLine("+", line) for line in added[start:other]]
+        lines += [ChangedLine("=", line) for line in removed[one : one + size]]
+        low, start = one + size, other + size
     end_of_now = len(now) - tail
     lines += [ChangedLine("=", line) for line in now[end_of_now : end_of_now + _CONTEXT_LINES]]
     return iter(lines[:_MAX_LINES])

@@ -7,7 +7,7 @@ that nothing was changed in between. A receipt is not signed; it does not prove 
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from dragoman._json import FAST_FAILURES, dumps, typed_decoder
 from dragoman.core.secrets import HIDDEN
@@ -68,8 +68,7 @@ def receipt_of(exchange: RecordedExchange) -> Receipt:
     """The receipt of an exchange that still has its secrets: after redaction the hashes would not be those of the wire."""
     facts = exchange.facts
     last = exchange.attempts[-1] if exchange.attempts else None
-    is_over = not exchange.is_live
-    return Receipt(
+    receipt = Receipt(
         version=VERSION,
         id=exchange.id,
         at=exchange.at,
@@ -78,15 +77,16 @@ def receipt_of(exchange: RecordedExchange) -> Receipt:
         upstream=None if last is None else last.upstream,
         upstream_dialect=None if last is None else last.dialect,
         calls=tuple(map(_call_receipt, call_rows(exchange))),
-        finish=facts.finish if is_over else None,
-        losses=tuple(f"{each.code} {each.action} {each.where}".rstrip() for each in facts.losses)
-        if is_over
-        else None,
-        repairs=tuple(f"{each.rule} {each.where}".rstrip() for each in facts.repairs)
-        if is_over
-        else None,
-        problems=tuple(each.kind for each in facts.problems) if is_over else None,
         truncated=exchange.is_truncated,
+    )
+    if exchange.is_live:
+        return receipt
+    return structs.replace(
+        receipt,
+        finish=facts.finish,
+        losses=tuple(f"{each.code} {each.action} {each.where}".rstrip() for each in facts.losses),
+        repairs=tuple(f"{each.rule} {each.where}".rstrip() for each in facts.repairs),
+        problems=tuple(each.kind for each in facts.problems),
     )
 
 

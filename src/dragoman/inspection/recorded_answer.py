@@ -4,7 +4,8 @@ A recording has the bytes of one side and rarely their times. The client's side 
 in another, written frame by frame as the gateway writes it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from itertools import chain, repeat
 
 from msgspec import Struct
 
@@ -83,21 +84,13 @@ def _wires(
     translator = StreamTranslator(recognised.dialect, client)
     answer: list[TimedBytes] = []
     written: list[TimedBytes] = []
-    for at, (_, frame) in zip(_padded(times), recording.frames(), strict=False):
+    last = times[-1] if times else 0.0
+    for at, (_, frame) in zip(chain(times, repeat(last)), recording.frames(), strict=False):
         answer.append(TimedBytes(at, frame))
         written.append(TimedBytes(at, translator.feed(frame)))
     end = answer[-1].at if answer else 0.0
     written.append(TimedBytes(end, translator.close()))
     return answer, [piece for piece in written if piece.data], translator.losses
-
-
-def _padded(times: Sequence[float]) -> Iterator[float]:
-    """The times, followed by repetitions of the last one."""
-    last = 0.0
-    for last in times:
-        yield last
-    while True:
-        yield last
 
 
 def _facts(report: Report, status: int, losses: tuple[Loss, ...], upstream: str) -> ExchangeFacts:
