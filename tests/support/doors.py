@@ -1,6 +1,6 @@
 """What real clients enforce on a stream, as checks: one function per door.
 
-Every assertion here broke at least one real SDK or CLI when it was violated. The checks read the bytes with a parser
+Each assertion is here because at least one real SDK or CLI failed when it was violated. The checks read the bytes with a parser
 of their own and validate each payload strictly against the vendors' SDK types, so that an encoder cannot agree with
 itself.
 """

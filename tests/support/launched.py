@@ -1,4 +1,4 @@
-"""A stand-in for a client that `dragoman launch` starts: a program that says what it was given, and does as it is asked."""
+"""A stand-in for a client that `dragoman launch` starts: a program that reports what it was given, and does what the test asks."""
 
 import json
 import os

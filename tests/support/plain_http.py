@@ -1,4 +1,4 @@
-"""Requests without an SDK, where the bytes and headers of HTTP itself are looked at."""
+"""Requests without an SDK, for tests that look at HTTP's own bytes and headers."""
 
 import json
 from contextlib import AbstractContextManager

@@ -1,4 +1,4 @@
-"""`dragoman run`, and other commands, as a person and as a script have them: in a terminal of its own, or with pipes; and what it leaves behind."""
+"""Runs `dragoman run` and other commands as a person does, in a terminal, or as a script does, with pipes; and finds what they leave behind."""
 
 import fcntl
 import json

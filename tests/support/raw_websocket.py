@@ -1,4 +1,4 @@
-"""A WebSocket client that writes its frames itself: for what no library would send, or would answer unseen."""
+"""A WebSocket client that writes its frames itself: for frames that no library would send, or that it would answer by itself."""
 
 import json
 import socket

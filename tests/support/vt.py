@@ -1,4 +1,4 @@
-"""A terminal as small as can be: what is on the screen after all that was written to it."""
+"""A minimal terminal: what is on the screen after everything that was written to it."""
 
 import re
 

@@ -2,7 +2,7 @@
 
 The bytes stay unchanged, except for strings that hold a secret: a recording is still a stream, and its JSON is still JSON.
 A secret may be spread over many deltas, so the text of each part is searched as a whole, and what is found is hidden in every
-frame that has a piece of it. Hashes are taken before this (`exchange_report.call_rows`).
+frame that has a piece of it. Hashes are taken before this (`call_rows`).
 """
 
 import re
