@@ -107,12 +107,19 @@ def _redact_details(entries: tuple[_Detailed, ...], secrets: Secrets) -> tuple[_
 def redact_source(data: bytes, secrets: Secrets = NO_SECRETS) -> bytes:
     """JSON, a frame of JSON or other text without secrets; only strings that contain one are written again.
 
-    Text that is not JSON, such as an error page or an answer that was cut in a string, is searched outside its quotes too.
+    Known secrets are hidden outside of values too, such as in names and comments, unless JSON would not be JSON any more. Text
+    that is not JSON, such as an error page or an answer that was cut in a string, is searched as a whole.
     """
     text = data.decode("utf-8", "surrogateescape")
     shown = _redact_strings(text, secrets) if '"' in text else text
-    if not _is_json(data):
-        shown = hide_found(shown, find_hidden(shown, secrets))
+    is_json = _is_json(data)
+    if is_json:
+        left = [Hidden(start, end, HIDDEN) for start, end in secrets.spans(shown)]
+    else:
+        left = find_hidden(shown, secrets)
+    hidden = hide_found(shown, left)
+    if left and (not is_json or _is_json(hidden.encode("utf-8", "surrogateescape"))):
+        shown = hidden
     return data if shown == text else shown.encode("utf-8", "surrogateescape")
 
 

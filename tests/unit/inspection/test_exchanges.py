@@ -300,6 +300,19 @@ def test_a_quote_in_a_comment_does_not_turn_strings_inside_out() -> None:
     assert KEY.encode() not in redact_source(frame)
 
 
+@pytest.mark.parametrize(
+    ("frame", "shown"),
+    [
+        (b': hunter2\ndata: {"x":1}\n\n', b': [redacted]\ndata: {"x":1}\n\n'),
+        (b'event: hunter2\ndata: {"x":"y"}\n\n', b'event: [redacted]\ndata: {"x":"y"}\n\n'),
+        (b'data: {"hunter2":1}\n\n', b'data: {"[redacted]":1}\n\n'),
+        (b'data: {"x":12345678}\n\n', b'data: {"x":12345678}\n\n'),  # it would not be JSON any more
+    ],
+)
+def test_a_known_secret_is_hidden_outside_of_values_too(frame: bytes, shown: bytes) -> None:
+    assert redact_source(frame, Secrets(["hunter2", "12345678"])) == shown
+
+
 def test_a_secret_in_a_problem_or_a_detail_is_hidden() -> None:
     loss, repair = Loss("x", "tools", "drop", f"was {KEY}"), Repair("y", "input", f"was {KEY}")
     problem = Problem(1, "late_input", f"expected nothing more, got '{KEY}'")
