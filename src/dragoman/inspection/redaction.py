@@ -224,8 +224,9 @@ def _hide_in_deltas(
             if delta.start >= 0:
                 edits[delta.frame] += _spelt(wire.frames[delta.frame - 1].text, delta, touched)
             else:
+                within = found[next_found:index]
                 for number in range(last_frame + 1, delta.frame + 1):
-                    edits[number] += _any_piece(wire.frames[number - 1].text, joined)
+                    edits[number] += _any_piece(wire.frames[number - 1].text, joined, within)
         last_frame = delta.frame or last_frame
 
 
@@ -245,13 +246,17 @@ def _spelt(text: str, delta: PlacedEvent, touched: list[Hidden]) -> list[Hidden]
     return edits
 
 
-def _any_piece(text: str, joined: str) -> list[Hidden]:
-    """The edits that hide every string of a frame that may be a piece of this text."""
-    return [
-        Hidden(*match.span(1), HIDDEN)
-        for match in JSON_STRING.finditer(text)
-        if match[2] is None and match[1] and json_text(match[1]) in joined
-    ]
+def _any_piece(text: str, joined: str, found: Iterable[Hidden]) -> list[Hidden]:
+    """The edits that hide every string of a frame that may be a piece of this text with a part of a secret."""
+    edits: list[Hidden] = []
+    for match in JSON_STRING.finditer(text):
+        if match[2] is None and match[1]:
+            value = json_text(match[1])
+            size = len(value)
+            # A string that has a part of a secret lies in this window: the whole text may be long.
+            if any(value in joined[max(0, at - size) : end + size] for at, end, _ in found):
+                edits.append(Hidden(*match.span(1), HIDDEN))
+    return edits
 
 
 def _edited(text: str, edits: list[Hidden]) -> str:

@@ -1,6 +1,7 @@
 """Exchanges as values: reports, rows, redaction, conversations, files, receipts and comparisons, without a gateway."""
 
 import json
+from time import process_time
 from typing import Any
 
 import pytest
@@ -354,6 +355,29 @@ def test_a_held_delta_whose_text_stands_in_an_earlier_frame_is_hidden_there() ->
     shown = redact_exchange(exchange).answer.data
     assert KEY[9:].encode() not in shown
     assert KEY[:9].encode() not in shown
+
+
+def test_the_work_for_a_long_held_call_with_a_secret_is_linear() -> None:
+    def chunk(**call: Any) -> bytes:
+        choice = {"index": 0, "delta": {"tool_calls": [{"index": 0, **call}]}}
+        return (
+            b"data: "
+            + json.dumps({"id": "x", "model": "m", "choices": [choice]}).encode()
+            + b"\n\n"
+        )
+
+    words = (f"word {number} " * 60 for number in range(12_000))
+    frames = (
+        chunk(id="c1", function={"arguments": f'{{"key": "{KEY}", "t": "'}),
+        *(chunk(function={"arguments": word}) for word in words),
+        chunk(function={"arguments": '"}'}),
+        chunk(function={"name": "f"}),
+    )
+    answer = RecordedAnswer(status=200, pieces=tuple(TimedBytes(0.0, each) for each in frames))
+    began = process_time()
+    shown = redact_exchange(RecordedExchange(id="e", at=0.0, dialect="chat", answer=answer))
+    assert process_time() - began < 8
+    assert KEY.encode() not in shown.answer.data
 
 
 def test_a_secret_of_a_held_call_is_hidden_beside_one_of_an_open_call() -> None:
