@@ -5,7 +5,7 @@ compares the calls of both, `event_links` finds what each event became.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import Match, SequenceMatcher
 from typing import cast
 
@@ -179,10 +179,11 @@ def _notes(exchange: RecordedExchange, reading: ExchangeReading) -> Iterator[Not
     last = exchange.attempts[-1] if exchange.attempts else None
     target = exchange.facts.upstream_dialect or (last.dialect if last is not None else "")
     asked = set(() if last is None else last.losses)
+    places = _places(reading) if exchange.facts.losses else {}
     for loss in exchange.facts.losses:
         # A loss of the request is in the upstream's dialect, one of the answer in the client's.
         is_asked = loss in asked
-        side, frame = ("client", None) if is_asked else _place_of_loss(loss, reading)
+        side, frame = ("client", None) if is_asked else _place_of_loss(loss, places)
         dialect = target if is_asked else exchange.dialect
         message = f"{loss.code}: {loss.action}" + (f" ({loss.detail})" if loss.detail else "")
         yield Note(
@@ -216,26 +217,32 @@ def _notes(exchange: RecordedExchange, reading: ExchangeReading) -> Iterator[Not
             )
 
 
-def _place_of_loss(loss: Loss, reading: ExchangeReading) -> tuple[Side, int | None]:
-    """The frame that began what a loss of the answer is about. Encoders name it by its part, its choice or its block."""
-    match = _WHERE.match(loss.where)
-    if match is None:
-        return "upstream", None
-    number = int(match[2])
-    if match[1] in _BLOCKS:
-        started = [each for each in reading.client.events if isinstance(each.event, PartStarted)]
-        return "client", started[number].frame if number < len(started) else None
-    kind = PartStarted if match[1] == "part" else Finished
+_Place = tuple[Side, int | None]
+
+
+def _places(reading: ExchangeReading) -> dict[tuple[str, int], _Place]:
+    """The frames that a loss of the answer may be about. Encoders name it by its part, its choice or its block."""
+    places: dict[tuple[str, int], _Place] = {}
     last = reading.attempts[reading.answered[-1]] if reading.answered else None
     for placed in () if last is None else last.events:
         event = placed.event
-        if isinstance(event, kind) and _number(event) == number:
-            return "upstream", placed.frame
-    return "upstream", None
+        if isinstance(event, PartStarted):
+            places.setdefault(("part", event.part), ("upstream", placed.frame))
+        elif isinstance(event, Finished):
+            places.setdefault(("choice", event.choice), ("upstream", placed.frame))
+    started = (each for each in reading.client.events if isinstance(each.event, PartStarted))
+    for number, placed in enumerate(started):
+        for block in _BLOCKS:
+            places[block, number] = ("client", placed.frame)
+    return places
 
 
-def _number(event: PartStarted | Finished) -> int:
-    return event.part if isinstance(event, PartStarted) else event.choice
+def _place_of_loss(loss: Loss, places: Mapping[tuple[str, int], _Place]) -> _Place:
+    match = _WHERE.match(loss.where)
+    if match is None:
+        return "upstream", None
+    unknown: Side = "client" if match[1] in _BLOCKS else "upstream"
+    return places.get((match[1], int(match[2])), (unknown, None))
 
 
 # --- the change against the request before ------------------------------------------------------------------------------

@@ -94,6 +94,21 @@ def test_frames_join_to_the_bytes_however_they_were_cut(size: int) -> None:
     assert frames.encode() == exchange.attempts[0].answer.data
 
 
+@pytest.mark.parametrize("where", ["part", "content"])
+def test_the_work_for_the_losses_of_an_answer_is_linear(where: str) -> None:
+    count = 4_000
+    answer = Answer(tuple(Tool(f"c{number}", "f", ("{}",)) for number in range(count)))
+    losses = tuple(Loss("x", f"{where} {number}", "drop") for number in range(count))
+    plain = exchange_of(answer, door="chat", size=1_000_000)
+    began = process_time()
+    report_exchange(plain)
+    without = process_time()
+    notes = report_exchange(structs.replace(plain, facts=ExchangeFacts(losses=losses))).notes
+    added = (process_time() - without) - (without - began)
+    assert [note.frame for note in notes if note.type == "loss"][-1] is not None
+    assert added < 1
+
+
 arguments = st.text(st.characters(codec="utf-8"), max_size=20)
 
 
