@@ -161,6 +161,8 @@ def _redact_strings(text: str, secrets: Secrets) -> str:
         if match[2] is not None:
             name = match[1]
             continue
+        if not text.startswith('"', match.end(1)):
+            break  # it was cut
         value = json_text(match[1])
         if is_secret_name(name) and value:
             shown = HIDDEN

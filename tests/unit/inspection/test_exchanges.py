@@ -316,6 +316,13 @@ def test_a_quote_in_a_comment_does_not_turn_strings_inside_out() -> None:
     assert KEY.encode() not in redact_source(frame)
 
 
+@pytest.mark.parametrize("unit", [b'"\\', b'"token": "', b'\\"', b'"a', b"token=\\"])
+def test_the_work_for_text_that_is_not_json_is_linear(unit: bytes) -> None:
+    began = process_time()
+    redact_source(unit * 50_000)
+    assert process_time() - began < 4
+
+
 @pytest.mark.parametrize(
     ("frame", "shown"),
     [
