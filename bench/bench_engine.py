@@ -24,8 +24,6 @@ from dragoman.model.events import Completed, Event, Finished, PartEnded, Started
 from dragoman.model.parts import Call
 from dragoman.model.request import Request
 
-__all__ = ("decoded_reads", "engine_runs", "side_by_side", "start_times")
-
 Reads = Sequence[Sequence[Event]]
 
 _END: Sequence[Event] = (Started(), Finished("stop"), Completed())

@@ -10,8 +10,6 @@ from typing import Any
 
 import msgspec
 
-__all__ = ("STREAMS", "Story", "dialect_stream")
-
 _WORDS = (" the", " quick", " brown", ' "fox"', " jumps", " over", ".\n", " naïve", " 42", " and")
 # The vendor sends a random string of varying length; here it is the same in every run.
 _PADDINGS = ("7sc1eA5jd", "Qx", "0LmZ4pR8tYwEu2", "k9", "vB3nH", "sD6fG1hJ")

@@ -15,8 +15,6 @@ from pathlib import Path
 import msgspec
 from curve import Curve, Point, read_curve
 
-__all__ = ("Limit", "Machine", "Measured", "Need", "Service", "limits", "measured_from", "need")
-
 DOCUMENT = Path(__file__).parents[1] / "docs" / "scaling.md"
 SCALES = (1_000, 10_000, 100_000, 1_000_000)
 

@@ -30,8 +30,6 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 from commands import run_command
 from served import PATIENCE, Served
 
-__all__ = ("Outcome", "run_rounds")
-
 # Some are always in the middle of a stream, others often at its end.
 MODELS = ("rehearsal", "rehearsal", "rehearsal", "rehearsal-slow")
 CLIENTS = 8

@@ -25,8 +25,6 @@ from load import Figures, Load, run_load
 from load_requests import SOCKET
 from msgspec import structs
 
-__all__ = ("PLACE", "Curve", "Point", "Series", "read_curve")
-
 PLACE = Path(__file__).parent / "curve.json"
 
 STREAMS = (100, 250, 500, 1000, 2000, 4000)

@@ -18,8 +18,6 @@ from load_requests import DOORS
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
-__all__ = ("BOUND", "KEY", "PATIENCE", "exchange_body", "fetch", "perform")
-
 Json = dict[str, Any]
 
 BOUND = 60.0

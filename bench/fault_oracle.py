@@ -15,18 +15,6 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-__all__ = (
-    "Circumstances",
-    "DeliveredCall",
-    "End",
-    "Received",
-    "Sent",
-    "SentCall",
-    "broken_promises",
-    "leaked_secrets",
-    "unlike_stored",
-)
-
 Json = dict[str, Any]
 End = Literal["success", "incomplete", "error", "closed", "refused", "left", "silence", "malformed"]
 """How an exchange ended for its client.

@@ -19,27 +19,6 @@ from fault_oracle import Circumstances, Sent, SentCall
 
 from vendor_wire import Answer, Said, Tool, body_bytes, stream
 
-__all__ = (
-    "AT_END",
-    "DOORS",
-    "KINDS",
-    "NAMES",
-    "UPSTREAMS",
-    "Event",
-    "Exchange",
-    "Fault",
-    "Link",
-    "Scene",
-    "answer_bytes",
-    "circumstances_of",
-    "frames_of",
-    "kind_of",
-    "random_answer",
-    "scene_of",
-    "sent_of",
-    "soak_scene",
-)
-
 Json = dict[str, Any]
 Door = Literal["chat", "responses", "messages", "websocket"]
 Link = Literal["client", "upstream"]

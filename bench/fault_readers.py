@@ -11,8 +11,6 @@ from typing import Any
 import msgspec
 from fault_oracle import DeliveredCall, End, Received
 
-__all__ = ("StreamReader", "read_body", "read_error")
-
 Json = dict[str, Any]
 _TEXT = "output_text"
 

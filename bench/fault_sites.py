@@ -28,8 +28,6 @@ from heard import hear
 from postgres_server import PostgresServer
 from served import Served
 
-__all__ = ("LIMIT", "Site", "running_site")
-
 LIMIT = 6.0
 """Long for a loopback connection, short for a campaign: some faults last until a gateway stops waiting."""
 

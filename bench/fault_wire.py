@@ -16,8 +16,6 @@ from pathlib import Path
 
 from fault_plan import AT_END, Fault, Link
 
-__all__ = ("MARK", "Address", "Injector")
-
 MARK = re.compile(rb"s\d+n\d+\b")
 Address = tuple[str, int] | Path
 """Of a server: host and port, or the file of a Unix socket."""

@@ -33,8 +33,6 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 
 from postgres_server import PostgresServer, run_postgres
 
-__all__ = ("Play", "Report", "Result", "run_campaign")
-
 Json = dict[str, Any]
 PARALLEL = 3
 """Scenes at once; a scene with an event for the whole site runs alone."""

@@ -15,8 +15,6 @@ import msgspec
 from gateway_processes import Service, free_port
 from gateway_targets import Contestant
 
-__all__ = ("start_peers",)
-
 _HOME = Path(__file__).parents[1] / ".peers"
 _LITELLM = "litellm[proxy]==1.106.2"
 _PORTKEY: dict[str, object] = {

@@ -13,8 +13,6 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-__all__ = ("Service", "cpu_ns", "free_port", "pin", "pss_kib", "raise_file_limit")
-
 _START_SECONDS = 60.0
 _STOP_SECONDS = 10.0
 _CPUCLOCK_SCHED = 2

@@ -6,18 +6,6 @@ from typing import Literal
 
 import msgspec
 
-__all__ = (
-    "BARS",
-    "MODES",
-    "Bars",
-    "Memory",
-    "Mode",
-    "Peer",
-    "Row",
-    "print_storing",
-    "print_tables",
-)
-
 Mode = Literal["flood", "paced", "small"]
 MODES: tuple[Mode, ...] = ("flood", "paced", "small")
 

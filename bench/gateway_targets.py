@@ -13,20 +13,6 @@ from gateway_processes import Service, free_port
 from load import Load
 from load_requests import DOORS, PATHS
 
-__all__ = (
-    "NGINX_MISSING",
-    "Contestant",
-    "Pair",
-    "gateway_contestant",
-    "gateway_label",
-    "nginx_program",
-    "pair_of",
-    "start_gateway",
-    "start_mock",
-    "start_nginx",
-    "write_config",
-)
-
 _BENCH = Path(__file__).parent
 _KEY = "sk-bench-0123456789abcdef"
 

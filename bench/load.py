@@ -20,8 +20,6 @@ import msgspec
 import uvloop
 from load_requests import DOORS, SOCKET, content_fault, request_bytes
 
-__all__ = ("Figures", "Load", "run_load", "verify")
-
 _STAMP = re.compile(rb"@(\d{9,20}) ")
 _LENGTH = re.compile(rb"\r\ncontent-length:\s*(\d+)", re.IGNORECASE)
 _LAST_CHUNK = b"0\r\n\r\n"

@@ -5,8 +5,6 @@ from typing import Any
 import msgspec
 from bench_streams import Story
 
-__all__ = ("DOORS", "PATHS", "SOCKET", "content_fault", "request_bytes")
-
 PATHS = {
     "chat": "/v1/chat/completions",
     "responses": "/v1/responses",

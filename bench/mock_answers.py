@@ -10,8 +10,6 @@ from typing import Any
 import msgspec
 from bench_streams import Story, dialect_stream
 
-__all__ = ("Behaviour", "Frame", "behaviour_of", "body_answer", "flood_answer", "frames", "stamped")
-
 _MARK = "@when "
 _MARK_BYTES = _MARK.encode()
 _CHAT_USAGE: dict[str, Any] = {

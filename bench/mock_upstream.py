@@ -22,8 +22,6 @@ import mock_answers
 import uvloop
 from mock_answers import Behaviour, Frame
 
-__all__ = ("Connection", "serve")
-
 _MODEL = re.compile(rb'"model"\s*:\s*"([^"]+)"')
 _STREAM = re.compile(rb'"stream"\s*:\s*true')
 _LENGTH = re.compile(rb"\r\ncontent-length:\s*(\d+)", re.IGNORECASE)

@@ -24,8 +24,6 @@ from gateway_processes import Service, free_port, pin
 from gateway_report import MODES, Mode
 from load import run_load
 
-__all__ = ("Cost", "main")
-
 _SOURCE = str(Path(__file__).parents[1] / "src") + "/"
 _WAITING = ("poll", "select")
 

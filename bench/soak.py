@@ -3,8 +3,8 @@
 All doors, WebSocket too, streamed and not, background responses and continuations, clients that leave or read slowly, broken links
 and errors of upstreams, with the store on: the exchanges of `fault_plan.soak_scene`, each checked by the oracle of `make faults`.
 
-Every `SAMPLE_SECONDS` the load pauses until every exchange has ended, and each gateway is measured at rest. Through the samples
-after the warm-up runs a straight line; its slope is given per hour, with a band of about 95 % confidence, and judged:
+Every `SAMPLE_SECONDS` the load pauses until every exchange has ended, and each gateway is measured at rest. A straight line
+is fitted through the samples after the warm-up; its slope is given per hour, with a band of about 95 % confidence, and judged:
 
     flat     even the upper end of the band is within the limit
     grows    even the lower end of the band is beyond it, and the rise is more than chance: the exit code is 1
@@ -31,8 +31,6 @@ from fault_plan import soak_scene
 from fault_sites import Site, running_site
 from faults import Play, Result
 from msgspec import Struct, field
-
-__all__ = ("LIMITS", "Sample", "Slope", "slope_of", "verdict")
 
 CLIENTS = 24
 SAMPLE_SECONDS = 15.0

@@ -12,18 +12,6 @@ from plain_http import ask, fetch, plain_body
 from stage import Scene, Stage
 from vendor_wire import Answer, Said, stream
 
-__all__ = (
-    "DONE",
-    "TEXT",
-    "Started",
-    "ended",
-    "events_of",
-    "gated",
-    "queued",
-    "started",
-    "status_of",
-)
-
 Json = dict[str, Any]
 
 TEXT = "It is sunny in Paris."

@@ -18,8 +18,6 @@ from dragoman.testing import ReceivedRequest, ScriptedReply, json_reply, sse
 from vendor_errors import error_body
 from vendor_wire import Answer, Said, Tool, body_bytes, stream
 
-__all__ = ("CertifiedModel", "hermes", "payloads")
-
 Json = dict[str, Any]
 Refusal = Callable[[Json], str | None]
 

@@ -16,8 +16,6 @@ from dragoman.model.outcome import ErrorInfo, Outcome
 from dragoman.model.parts import Call, Part
 from grammar import is_grammatical
 
-__all__ = ("DONE", "Reading", "call", "chunk", "finish", "frames", "payloads", "read", "sse")
-
 DONE = "[DONE]"
 Json = Mapping[str, object]
 

@@ -15,21 +15,6 @@ from dragoman.model.outcome import LossAction
 from dragoman.model.parts import Part, Text
 from dragoman.model.request import Request, Role, Turn
 
-__all__ = (
-    "CACHE",
-    "HELLO",
-    "OPENAI",
-    "SCHEMA",
-    "ask",
-    "codes",
-    "decode",
-    "decode_turns",
-    "encode",
-    "foreign",
-    "messages",
-    "turn",
-)
-
 OPENAI = replace(DEFAULT_TARGET, builtin=frozenset({"custom", "web_search"}))
 CACHE = {"type": "ephemeral"}
 SCHEMA = Raw(b'{"type":"object","properties":{"x":{"type":"string"}}}')

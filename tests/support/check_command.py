@@ -6,8 +6,6 @@ from pathlib import Path
 
 from commands import run_command
 
-__all__ = ("environment", "run", "verdicts")
-
 
 def environment(folder: Path) -> dict[str, str]:
     ours = ("DRAGOMAN_", "OPENAI_", "ANTHROPIC_", "NO_COLOR", "FORCE_COLOR")

@@ -17,20 +17,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # the program itself starts without it, and so at once
     from dragoman.config.settings import UpstreamSettings
 
-__all__ = (
-    "Json",
-    "alive",
-    "answers",
-    "app_server",
-    "call",
-    "custom",
-    "heard",
-    "params_of",
-    "pids",
-    "reasoning",
-    "text",
-)
-
 Json = dict[str, Any]
 
 _SCRIPT = "script.json"

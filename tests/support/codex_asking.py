@@ -22,23 +22,6 @@ from dragoman.upstream.base import UpstreamRequest
 from dragoman.upstream.codex.turn import CodexReply
 from dragoman.upstream.codex.upstream import CodexUpstream
 
-__all__ = (
-    "PATIENCE",
-    "TOOL",
-    "answer_of",
-    "answer_of_restarted",
-    "asked",
-    "calls_of",
-    "kill",
-    "read_all",
-    "reasoning_of",
-    "request",
-    "running",
-    "text_of",
-    "until",
-    "with_results",
-)
-
 PATIENCE = 30.0
 TOOL = Tool(name="get", schema=Raw(b'{"type":"object","properties":{"x":{"type":"integer"}}}'))
 

@@ -14,8 +14,6 @@ from dragoman.testing import ReceivedRequest, ScriptedReply, ScriptedUpstream, j
 from gateway_harness import RunningGateway, running_gateway
 from vendor_wire import Answer, stream
 
-__all__ = ("BackendStage", "Reaction", "backend_stage", "bare_stream", "odd_stream", "refusal")
-
 Reaction = Callable[[ReceivedRequest], ScriptedReply]
 
 PATH = "/backend-api/codex"

@@ -1,16 +1,14 @@
-"""Files as `codex login` writes them, with tokens that nobody signed."""
+"""Files as `codex login` writes them, with unsigned tokens."""
 
 import json
 from base64 import urlsafe_b64encode
 from typing import Any
 
-__all__ = ("chatgpt_login", "make_token")
-
 NEVER = 4_102_444_800
 
 
 def make_token(expires_at: float | None = NEVER, **claims: object) -> str:
-    """A JWT by its form."""
+    """A token with the form of a JWT."""
     if expires_at is not None:
         claims["exp"] = expires_at
     parts = (json.dumps({"alg": "none"}), json.dumps(claims), "unsigned")

@@ -8,18 +8,6 @@ from dragoman.dialects.codex import CodexReader
 from dragoman.model.events import Event
 from grammar import GrammarChecker
 
-__all__ = (
-    "Message",
-    "completed",
-    "note",
-    "raw_item",
-    "read",
-    "read_all",
-    "read_message",
-    "started",
-    "turn_completed",
-)
-
 Message = Mapping[str, object]
 
 

@@ -32,8 +32,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
-__all__ = ("Command", "run_command", "run_for_bytes")
-
 _MOST_BYTES = 1024 * 1024
 """Of a request: arguments and environment."""
 

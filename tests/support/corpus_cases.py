@@ -1,8 +1,8 @@
 """The corpus as values: `tests/corpus/<dialect>/<case>/` and `tests/corpus/{requests,bodies,roundtrips}/<case>/`.
 
 A stream case has `meta.toml` (title, origin, what is expected) and `stream.sse`; a body case `body.json`; where both
-exist they hold the same answer. `events.jsonl` is the decoded stream, accepted once by a person and compared whole ever
-after (`python -m corpus_cases accept` rewrites it). Corpus bytes are never reformatted.
+exist they hold the same answer. `events.jsonl` is the decoded stream, accepted once by a person and compared as a whole
+since then (`python -m corpus_cases accept` rewrites it). Corpus bytes are never reformatted.
 """
 
 import sys
@@ -17,8 +17,6 @@ from dragoman.dialects.stream_decoder import Step
 from dragoman.dialects.translate import make_decoder
 from dragoman.model.events import Event
 from dragoman.model.request import Tool
-
-__all__ = ("CORPUS", "Case", "FolderCase", "decode", "folder_cases", "stream_cases")
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 DIALECTS = ("chat", "responses", "messages")

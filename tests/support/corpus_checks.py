@@ -12,18 +12,6 @@ from dragoman.core.call_input import judge
 from dragoman.model.outcome import Outcome
 from dragoman.model.parts import Call, Reasoning, Refusal, Text
 
-__all__ = (
-    "CHECKS",
-    "calls_of",
-    "check",
-    "check_calls",
-    "cuts",
-    "reasoning_of",
-    "same_calls",
-    "same_finish",
-    "text_of",
-)
-
 MISSING = object()
 CHECKS = {
     "chat": doors.check_chat,

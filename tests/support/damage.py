@@ -34,8 +34,6 @@ from dragoman.textcalls import TextCallStage
 from dragoman.textcalls.stage import stage_for
 from dragoman.toolcalls import ToolCallAggregator, ToolCallParser
 
-__all__ = ("WAYS", "Calls", "Damage", "Stream", "damages", "frames_of", "is_readable", "payload_of")
-
 Calls = Counter[tuple[str, str]]
 """Calls that can be run: how often each name and input came."""
 

@@ -14,8 +14,6 @@ from dragoman.model.events import (
 )
 from dragoman.model.parts import Call, Part, Reasoning, Refusal, Text
 
-__all__ = ("find_disagreements",)
-
 
 def find_disagreements(events: Iterable[Event]) -> tuple[int, ...]:
     """The parts whose end does not carry the text of its deltas, without saying that it was amended."""

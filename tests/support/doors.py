@@ -1,6 +1,6 @@
 """What real clients enforce on a stream, as checks: one function per door.
 
-Every assertion here broke at least one real SDK or CLI when it was violated. The checks read the bytes with a parser
+Each assertion is here because at least one real SDK or CLI failed when it was violated. The checks read the bytes with a parser
 of their own and validate each payload strictly against the vendors' SDK types, so that an encoder cannot agree with
 itself.
 """
@@ -14,8 +14,6 @@ from anthropic.types.beta import BetaRawContentBlockStartEvent
 from openai.types.chat import ChatCompletionChunk
 from openai.types.responses import ResponseStreamEvent
 from pydantic import BaseModel
-
-__all__ = ("check_chat", "check_messages", "check_own_messages", "check_responses", "payloads")
 
 LINE_SEPARATORS = ("\u0085", "\u2028", "\u2029")
 CHAT_FINISHES = {"stop", "length", "tool_calls", "content_filter", "function_call"}

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-__all__ = ("DEFAULTS", "SETTINGS", "STATED", "repeated")
-
 Payload = dict[str, Any]
 
 DEFAULTS: Payload = {

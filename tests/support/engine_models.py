@@ -30,24 +30,6 @@ from dragoman.model.outcome import FinishReason, Usage
 from dragoman.model.parts import Call, Part, Reasoning, Result, Text
 from dragoman.model.request import Request, Tool, Turn
 
-__all__ = (
-    "LIMIT",
-    "Acting",
-    "Gated",
-    "Notes",
-    "Script",
-    "Step",
-    "answer_calls",
-    "answer_text",
-    "ask",
-    "bounded",
-    "call",
-    "ending",
-    "part_events",
-    "say_ok",
-    "texts_of",
-)
-
 LIMIT = 60.0
 """Seconds any wait of a test may take."""
 

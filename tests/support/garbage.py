@@ -4,8 +4,6 @@ import gc
 from collections import Counter
 from collections.abc import Callable
 
-__all__ = ("kept_by", "left_by")
-
 RUNS = 5
 
 

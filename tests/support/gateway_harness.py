@@ -13,16 +13,6 @@ from dragoman.config.settings import ServerSettings, Settings, UpstreamSettings
 from dragoman.server.app import App, create_app
 from dragoman.server.run import Server, make_server
 
-__all__ = (
-    "DIALECTS",
-    "WAYS",
-    "RunningGateway",
-    "connection",
-    "one_upstream",
-    "running_gateway",
-    "wait_until",
-)
-
 DIALECTS = ("chat", "responses", "messages")
 WAYS = ("direct", "asgi")
 PATIENCE = 60.0

@@ -10,18 +10,6 @@ from typing import Any, Literal, cast
 
 from msgspec import Struct, field
 
-__all__ = (
-    "CHOICES",
-    "Heard",
-    "HeardCall",
-    "HeardResult",
-    "HeardTool",
-    "Spoken",
-    "Thinking",
-    "hear",
-    "without_breakpoints",
-)
-
 Json = dict[str, Any]
 
 ERROR_MARK = "[tool error] "

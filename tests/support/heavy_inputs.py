@@ -3,8 +3,6 @@
 import json
 from collections.abc import Callable, Mapping
 
-__all__ = ("ANSWERS", "MESSAGES", "STREAMS", "request_of")
-
 MIB = 1024 * 1024
 LIMIT = 63 * MIB  # a little below the limits of a body and of a frame, which are 64 MiB
 LONG = 12 * MIB  # where more would only take longer: it is refused, or worked on in short steps

@@ -21,22 +21,6 @@ from sdk_clients import Got, Offered, conversation
 from stage import Scene, Stage, running_stage
 from vendor_wire import Answer, Said, Tool
 
-__all__ = (
-    "CALLED",
-    "STOPPED",
-    "WEATHER",
-    "add",
-    "answers",
-    "echo",
-    "hosting_stage",
-    "last_heard",
-    "raw_stream",
-    "said",
-    "sent",
-    "tool",
-    "workshop",
-)
-
 SERVER = Path(__file__).parent / "mcp_servers" / "workshop.py"
 STOPPED = {"chat": "stop", "responses": "completed", "messages": "end_turn"}
 CALLED = {"chat": "tool_calls", "responses": "completed", "messages": "tool_use"}

@@ -10,8 +10,6 @@ from msgspec import Struct
 
 from gateway_harness import wait_until
 
-__all__ = ("RunningProxy", "running_proxy")
-
 # A new process imports everything again, on a machine that may be busy.
 PATIENCE = 60.0
 

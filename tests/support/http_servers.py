@@ -5,8 +5,6 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
-__all__ = ("QuietHandler", "running_server")
-
 
 class QuietHandler(BaseHTTPRequestHandler):
     """A handler that logs nothing; `respond` serves GET and POST."""

@@ -12,8 +12,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ("ROOT", "layer_of", "module_name", "modules", "violations")
-
 ROOT = Path(__file__).parents[2] / "src" / "dragoman"
 
 # From the bottom to the top. Members of one group do not import one another.

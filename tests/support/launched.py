@@ -1,4 +1,4 @@
-"""A stand-in for a client that `dragoman launch` starts: a program that says what it was given, and does as it is asked."""
+"""A stand-in for a client that `dragoman launch` starts: a program that reports what it was given, and does what the test asks."""
 
 import json
 import os
@@ -7,8 +7,6 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-__all__ = ("client_environment", "install_client", "said")
 
 _PROGRAM = """#!{python} -S
 import json, os, signal, sys, urllib.error, urllib.request

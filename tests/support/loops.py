@@ -6,8 +6,6 @@ from typing import TypeVar
 
 import uvloop
 
-__all__ = ("LOOPS", "play")
-
 T = TypeVar("T")
 
 LOOPS: Mapping[str, Callable[[], asyncio.AbstractEventLoop]] = {

@@ -14,22 +14,6 @@ from dragoman.engine.mcp.servers import McpServers
 from dragoman.engine.tools import Invocation, Output, Tool
 from dragoman.model.parts import Call, Text
 
-__all__ = (
-    "PATIENCE",
-    "QUICK",
-    "Served",
-    "call_tool",
-    "is_alive",
-    "played",
-    "recorded",
-    "rough",
-    "said",
-    "served_workshop",
-    "tool_named",
-    "until",
-    "workshop",
-)
-
 SERVERS = Path(__file__).parent / "mcp_servers"
 # A bound on each wait, not a measure: two cores may be shared by many.
 PATIENCE = 30.0

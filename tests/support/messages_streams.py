@@ -16,31 +16,6 @@ from dragoman.model.parts import Call, Part
 from grammar import is_grammatical
 from strategies import rechunk
 
-__all__ = (
-    "END_USAGE",
-    "MESSAGE",
-    "START",
-    "STOP",
-    "USAGE",
-    "answer",
-    "block_delta",
-    "block_start",
-    "block_stop",
-    "calls",
-    "data_of",
-    "encode",
-    "end",
-    "event",
-    "input_delta",
-    "kinds",
-    "outcome",
-    "parts",
-    "read",
-    "text_delta",
-    "tool_use",
-    "write",
-)
-
 NO_CONTEXT = DecodeContext()
 
 

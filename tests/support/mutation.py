@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any
 
-__all__ = ("mutate_body", "mutate_bytes", "mutate_stream")
-
 ODD_VALUES: list[Any] = [
     None,
     True,

@@ -14,8 +14,6 @@ from dragoman.config.settings import McpServerSettings, OAuthSettings
 from dragoman.engine.mcp.host import ElicitationAnswer, ElicitationForm, ElicitationLink
 from mcp_help import PATIENCE, QUICK
 
-__all__ = ("Browser", "Guarded", "guarded", "guarded_in_thread")
-
 T = TypeVar("T")
 Table = dict[str, object]
 _REASONS = {

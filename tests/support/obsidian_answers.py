@@ -24,18 +24,6 @@ from dragoman.model.parts import Call, PartStatus, Text
 from dragoman.model.request import Tool
 from grammar import is_grammatical
 
-__all__ = (
-    "TOOLS",
-    "Called",
-    "answer",
-    "block",
-    "calls_of",
-    "checked",
-    "cuts",
-    "part_events",
-    "text_of",
-)
-
 TOOLS = (
     Tool(
         name="search",

@@ -13,19 +13,6 @@ from dragoman.obsidian.settings import ChatSettings
 from dragoman.testing import ReceivedRequest, ScriptedReply, json_reply, sse
 from vendor_wire import Answer, Said, Tool, stream
 
-__all__ = (
-    "BLOCKS",
-    "CASES",
-    "DECLARED",
-    "FLAGS",
-    "SEARCH",
-    "ExpectedAnswer",
-    "ToldStream",
-    "expected_answer",
-    "read_stream",
-    "reply_of",
-)
-
 Json = dict[str, Any]
 
 SEARCH = '{"terms":["a","b"],"query":"piano"}'

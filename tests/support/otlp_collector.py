@@ -19,8 +19,6 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span as SpanMessage
 from dragoman.testing import ReceivedRequest, ScriptedReply, ScriptedUpstream
 from gateway_harness import wait_until
 
-__all__ = ("PROMPTLY", "Collector", "SpanEvent", "Taken", "collecting")
-
 PATIENCE = 30.0
 PROMPTLY = {"OTEL_BSP_SCHEDULE_DELAY": "50", "OTEL_METRIC_EXPORT_INTERVAL": "100"}
 """Variables of the SDK with which spans and metrics come within milliseconds."""

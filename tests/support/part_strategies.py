@@ -31,37 +31,6 @@ from dragoman.model.parts import (
     Text,
 )
 
-__all__ = (
-    "ALL_KINDS",
-    "Kind",
-    "annotations",
-    "custom_calls",
-    "dialects",
-    "errors",
-    "extras",
-    "function_calls",
-    "json_texts",
-    "json_values",
-    "limits",
-    "logprobs",
-    "maybe",
-    "media",
-    "names",
-    "opaques",
-    "parts",
-    "provider_calls",
-    "raws",
-    "reasonings",
-    "refusals",
-    "results",
-    "seals",
-    "seldom",
-    "several",
-    "text_parts",
-    "texts",
-    "usages",
-)
-
 T = TypeVar("T")
 Kind = Literal[
     "text", "refusal", "reasoning", "function", "custom", "provider", "result", "media", "opaque"

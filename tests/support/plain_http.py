@@ -1,4 +1,4 @@
-"""Requests without an SDK, where the bytes and headers of HTTP itself are looked at."""
+"""Requests without an SDK, for tests that look at HTTP's own bytes and headers."""
 
 import json
 from contextlib import AbstractContextManager
@@ -8,8 +8,6 @@ from typing import Any
 import httpx2
 
 from stage import PATHS
-
-__all__ = ("ask", "fetch", "following", "plain_body", "streaming")
 
 TIMEOUT = 60.0
 

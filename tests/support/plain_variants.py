@@ -7,8 +7,6 @@ from typing import Any, TypeVar, cast
 
 import pytest
 
-__all__ = ("PLAIN", "never", "slowly", "variants")
-
 T = TypeVar("T")
 VALUES: list[Any] = [
     *(None, "", "length", True, [], {}, [{}], {"odd": 1}),

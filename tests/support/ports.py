@@ -5,13 +5,11 @@ import secrets
 import socket
 from contextlib import suppress
 
-__all__ = ("free_port",)
-
 _ALL = range(20_000, 32_000)
 """Below the ephemeral ports, which systems give to connections and to servers on port 0: parallel tests use many of both."""
 _SHARES = 8
 _PORTS = _ALL[int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % _SHARES :: _SHARES]
-"""Those of this process of the tests: no other takes a port between the moment it is found and that in which it is used."""
+"""The ports of this test process: no other process takes a port between finding and using it."""
 
 
 def free_port() -> int:

@@ -17,8 +17,6 @@ from pathlib import Path
 
 import psycopg
 
-__all__ = ("PostgresServer", "run_postgres")
-
 SCRIPT = Path(__file__).parents[2] / "scripts" / "postgres"
 # Nobody listens on it: it only names the socket in the folder.
 PORT = 5432

@@ -32,18 +32,6 @@ from dragoman.model.parts import (
     Text,
 )
 
-__all__ = (
-    "NORMALISED",
-    "Answer",
-    "Book",
-    "Projection",
-    "Story",
-    "failed",
-    "settle",
-    "settle_raw",
-    "without_fields",
-)
-
 NORMALISED: Mapping[str, str] = {
     "one line": "raw JSON keeps its tokens; white space around it goes, line ends in it become spaces, and U+2028, "
     "U+2029 and U+0085 become escapes, because SSE clients split there",

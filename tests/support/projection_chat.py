@@ -20,8 +20,6 @@ from dragoman.model.parts import (
 )
 from projecting import Answer, Book, Projection, Story, failed, settle
 
-__all__ = ("project_chat", "settle_chat")
-
 _CUT: frozenset[FinishReason | None] = frozenset({"length", "content_filter"})
 _WORDS: dict[ErrorKind, tuple[str, ErrorKind]] = {
     # the code that a kind without one is given, and what is left of the kind beside a code nobody knows

@@ -21,8 +21,6 @@ from dragoman.model.parts import (
 )
 from projecting import Answer, Book, Projection, Story, failed, settle, without_fields
 
-__all__ = ("project_messages", "settle_messages")
-
 _SERVER_TOOLS: dict[CallKind, str] = {
     "web_search": "web_search",
     "web_fetch": "web_fetch",

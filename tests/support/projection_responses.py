@@ -22,8 +22,6 @@ from dragoman.model.parts import (
 )
 from projecting import Answer, Book, Projection, Story, failed, settle, without_fields
 
-__all__ = ("project_responses", "settle_responses")
-
 _ECHO: Mapping[str, bytes] = {
     # what a response says of its request, where the events do not
     "background": b"false",

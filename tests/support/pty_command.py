@@ -1,4 +1,4 @@
-"""`dragoman run`, and other commands, as a person and as a script have them: in a terminal of its own, or with pipes; and what it leaves behind."""
+"""Runs `dragoman run` and other commands as a person does, in a terminal, or as a script does, with pipes; and finds what they leave behind."""
 
 import fcntl
 import json
@@ -20,19 +20,6 @@ from commands import Command, run_command
 from dragoman.testing import ReceivedRequest, ScriptedReply, sse
 from vendor_wire import Answer, Said, Tool, stream
 from vt import Terminal
-
-__all__ = (
-    "PATIENCE",
-    "InTerminal",
-    "answer",
-    "call",
-    "in_terminal",
-    "lines_of",
-    "messages",
-    "processes_with",
-    "run_open",
-    "run_piped",
-)
 
 PATIENCE = 30.0
 """A new process imports everything again, on a machine that may be busy."""
@@ -157,9 +144,6 @@ class InTerminal:
                 self._read(time.monotonic())
         finally:
             os.set_blocking(self._terminal, True)
-
-    def resize(self, columns: int, rows: int = 24) -> None:
-        fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def press_ctrl_c(self) -> None:
         self.type("\x03")

@@ -1,4 +1,4 @@
-"""A WebSocket client that writes its frames itself: for what no library would send, or would answer unseen."""
+"""A WebSocket client that writes its frames itself: for frames that no library would send, or that it would answer by itself."""
 
 import json
 import socket
@@ -6,20 +6,6 @@ import struct
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
-
-__all__ = (
-    "BINARY",
-    "CLOSE",
-    "CONTINUED",
-    "PING",
-    "PONG",
-    "TEXT",
-    "RawSocket",
-    "create",
-    "frame",
-    "handshake",
-    "raw_socket",
-)
 
 CONTINUED, TEXT, BINARY, CLOSE, PING, PONG = 0x0, 0x1, 0x2, 0x8, 0x9, 0xA
 MASK = b"\x01\x02\x03\x04"

@@ -3,8 +3,6 @@
 from corpus_cases import DIALECTS
 from vendor_answers import STREAMS
 
-__all__ = ("REGULAR", "VENDOR")
-
 VENDOR = [(dialect, name) for dialect in DIALECTS for name in STREAMS[dialect]]
 
 # Cases of the corpus that are as their vendor sends them, or deviate in a way that no client minds.

@@ -10,8 +10,6 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ("CALL", "HARMFUL", "HARMLESS", "STRAYS", "TEXT", "Payloads", "base", "wire")
-
 Payload = dict[str, Any]
 Payloads = list[Payload]
 Deviation = Callable[[Payloads], Payloads | bytes]

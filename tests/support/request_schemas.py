@@ -29,8 +29,6 @@ from openai.types.responses import response_create_params as responses_params
 from pydantic import BaseModel
 from typing_extensions import is_typeddict
 
-__all__ = ("SCHEMAS", "Json", "Spot", "nullable", "spots")
-
 Json = dict[str, Any]
 Put = Callable[[Any], Json]
 

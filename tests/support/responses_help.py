@@ -23,39 +23,6 @@ from dragoman.model.parts import Call, Part
 from dragoman.model.request import Tool
 from grammar import is_grammatical
 
-__all__ = (
-    "TEXT_PART",
-    "Json",
-    "added",
-    "args_delta",
-    "args_done",
-    "body_answer",
-    "body_of",
-    "calls_in",
-    "completed",
-    "created",
-    "decode_events",
-    "done",
-    "fields_of",
-    "function_call",
-    "message",
-    "part_added",
-    "part_done",
-    "parts_in",
-    "payloads",
-    "problems_in",
-    "read",
-    "read_answer",
-    "samples",
-    "stream",
-    "text_delta",
-    "text_done",
-    "text_message",
-    "tool",
-    "union_members",
-    "write",
-)
-
 Json = dict[str, Any]
 
 

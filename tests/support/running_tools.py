@@ -10,8 +10,6 @@ from dragoman.engine.tools import Invocation, Output, Tool
 from dragoman.errors import ToolError
 from dragoman.model.parts import Call, CallKind, Text
 
-__all__ = ("call_of", "error_of", "open_files", "processes_with", "run_tool", "said", "stuck")
-
 # Nothing here waits longer than this without having failed.
 SECONDS = 60.0
 

@@ -14,8 +14,6 @@ from dragoman.config.settings import InspectSettings
 from dragoman.testing import ScriptedUpstream, sse
 from gateway_harness import one_upstream, running_gateway, wait_until
 
-__all__ = ("SAMPLES", "ask", "inspected", "tools_of")
-
 SAMPLES = Path(__file__).parents[1] / "e2e" / "samples" / "exchanges"
 PATHS = {"chat": "/v1/chat/completions", "responses": "/v1/responses", "messages": "/v1/messages"}
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}

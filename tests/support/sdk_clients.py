@@ -14,22 +14,6 @@ import openai
 from anthropic.types import Message
 from msgspec import Struct, field
 
-__all__ = (
-    "CLIENT_KEY",
-    "DOORS",
-    "MODES",
-    "TIMEOUT",
-    "Conversation",
-    "Got",
-    "Image",
-    "Offered",
-    "SeenCall",
-    "Unfinished",
-    "anthropic_client",
-    "conversation",
-    "openai_client",
-)
-
 Json = dict[str, Any]
 
 DOORS = ("chat", "responses", "messages")

@@ -11,27 +11,6 @@ from dragoman.model.events import Event
 from dragoman.model.outcome import Outcome
 from dragoman.model.parts import Call, Text
 
-__all__ = (
-    "CHAT_CALL",
-    "CHAT_TEXT",
-    "MESSAGES_CALL",
-    "RESPONSES_CALL",
-    "Payload",
-    "as_sse",
-    "calls",
-    "chat_chunk",
-    "decode",
-    "event_names",
-    "message_block",
-    "messages_stream",
-    "payloads",
-    "responses_call",
-    "responses_stream",
-    "text",
-    "tool_delta",
-    "translate",
-)
-
 Payload = dict[str, Any]
 
 

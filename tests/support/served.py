@@ -17,8 +17,6 @@ from commands import Command
 from gateway_harness import wait_until
 from ports import free_port
 
-__all__ = ("PATIENCE", "Served", "children", "serving")
-
 PATIENCE = 30.0
 """A new process imports everything again, on a machine that may be busy."""
 

@@ -24,30 +24,6 @@ from dragoman.upstream.http.upstream import HttpUpstream
 from loops import play
 from vendor_wire import Answer, Said, stream
 
-__all__ = (
-    "AGAIN",
-    "FIRST",
-    "HELLO",
-    "MORE",
-    "REST",
-    "SOCKET",
-    "USER",
-    "Json",
-    "Scene",
-    "Talk",
-    "answer_stream",
-    "asking",
-    "error_frame",
-    "failure_of",
-    "input_of",
-    "numbered",
-    "outputs",
-    "run_scene",
-    "sent",
-    "turns",
-    "whole",
-)
-
 Json = dict[str, Any]
 Scene = Callable[[ScriptedUpstream, HttpUpstream], Awaitable[None]]
 

@@ -32,19 +32,6 @@ from dragoman.testing import (
 from gateway_harness import DIALECTS, RunningGateway, running_gateway
 from vendor_wire import Answer, body_bytes, stream
 
-__all__ = (
-    "NO_RETRY",
-    "PATHS",
-    "UPSTREAM_KEY",
-    "Delivery",
-    "Part",
-    "Scene",
-    "Stage",
-    "deliver",
-    "running_stage",
-    "upstream_settings",
-)
-
 PATHS = {"chat": "/v1/chat/completions", "responses": "/v1/responses", "messages": "/v1/messages"}
 UPSTREAM_KEY = "key-of-the-upstream"
 NO_RETRY = RetrySettings(enabled=False)

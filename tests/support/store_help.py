@@ -15,18 +15,6 @@ from dragoman.store.engine_store import Store, open_store
 from dragoman.store.packing import StreamBuffer
 from dragoman.store.records import Draft, StoredEnd
 
-__all__ = (
-    "BOUND",
-    "OWNER",
-    "Bench",
-    "Clock",
-    "bounded",
-    "call_ending",
-    "draft",
-    "ending",
-    "said",
-)
-
 T = TypeVar("T")
 
 OWNER = "owner-1"

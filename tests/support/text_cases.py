@@ -22,8 +22,6 @@ from dragoman.textcalls.openers import openers_of
 from dragoman.textcalls.registry import choose_patterns
 from text_formats import FORMATS, NEAR_OPENERS, TextFormat, Written, dump, plain, python
 
-__all__ = ("KINDS", "Case", "Kind", "cases_of", "is_same_value", "measure", "read_case", "verdict")
-
 Chance = random.Random
 Kind = Literal["calls", "prose", "malformed", "unknown"]
 KINDS: tuple[Kind, ...] = ("calls", "prose", "malformed", "unknown")

@@ -9,8 +9,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-__all__ = ("FORMATS", "NEAR_OPENERS", "TOOLS", "TextFormat", "Written")
-
 Arguments = dict[str, object]
 Written = tuple[str, Arguments]
 

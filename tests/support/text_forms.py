@@ -11,8 +11,6 @@ from dragoman.model.request import Request, Tool, Turn
 from dragoman.textcalls.formats import BUILT_IN, MARKS
 from dragoman.textcalls.prompting import PROMPT_FORMATS, prompt_tools
 
-__all__ = ("ARGUMENTS", "CALL_FORMATS", "FORMS", "WORDS", "Form")
-
 WORDS = "Let me see."
 ARGUMENTS = {"city": 'Paris, "France"\n2e', "days": 2, "parts": ["sun", {"wind": True}]}
 _SOURCE = '{"city": "Paris, \\"France\\"\\n2e", "days": 2, "parts": ["sun", {"wind": true}]}'

@@ -28,8 +28,6 @@ from dragoman.textcalls.findings import Found, gather
 from dragoman.textcalls.offers import Offers
 from dragoman.textcalls.openers import Openers
 
-__all__ = ("Row", "judge", "listed", "load_rows", "read_row")
-
 Row = dict[str, object]
 
 PROJECT = Path(__file__).parents[2]

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 
 from text_formats import NEAR_OPENERS, TextFormat, Written
 
-__all__ = ("ROUNDS", "Chance", "cut", "damaged", "some_calls", "texts_of")
-
 Chance = random.Random
 
 ROUNDS = int(os.environ.get("DRAGOMAN_FUZZ_ROUNDS", "1"))

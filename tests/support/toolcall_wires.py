@@ -2,21 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 
-__all__ = (
-    "Payload",
-    "chat_body",
-    "chat_call",
-    "chat_stream",
-    "chunk",
-    "codex_stream",
-    "function_item",
-    "messages_body",
-    "messages_stream",
-    "responses_body",
-    "responses_stream",
-    "tool_delta",
-)
-
 Payload = Mapping[str, object]
 
 

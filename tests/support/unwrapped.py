@@ -2,8 +2,6 @@
 
 from dragoman.core.freeform import Unwrapper
 
-__all__ = ("unwrap_input",)
-
 
 def unwrap_input(text: str) -> str | None:
     """The input inside complete arguments; None if they were cut."""

@@ -12,8 +12,6 @@ from vendor_messages import messages_bodies, messages_streams
 from vendor_pieces import Payload
 from vendor_responses import responses_bodies, responses_streams
 
-__all__ = ("BODIES", "STREAMS", "Payload", "frames")
-
 
 def frames(dialect: str, payloads: Iterable[Payload]) -> bytes:
     out: list[str] = []

@@ -5,8 +5,6 @@ from typing import Any
 
 from vendor_pieces import Payload, token
 
-__all__ = ("chat_bodies", "chat_streams")
-
 _CHAT: Payload = {
     "id": "chatcmpl-CXyZ0123456789abcdefghijklmn",
     "object": "chat.completion.chunk",

@@ -3,8 +3,6 @@
 import json
 from typing import Any
 
-__all__ = ("ANTHROPIC_TYPES", "STATUSES", "error_body", "failure_frame")
-
 STATUSES = (400, 401, 403, 404, 413, 429, 500, 503, 529)
 ANTHROPIC_TYPES = {
     400: "invalid_request_error",

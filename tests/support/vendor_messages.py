@@ -6,8 +6,6 @@ from typing import Any
 
 from vendor_pieces import Payload, halves
 
-__all__ = ("messages_bodies", "messages_streams")
-
 _FIRST_USAGE: Payload = {
     "input_tokens": 20,
     "cache_creation_input_tokens": 5,

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-__all__ = ("Payload", "halves", "token")
-
 Payload = dict[str, Any]
 
 

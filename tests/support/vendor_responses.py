@@ -5,8 +5,6 @@ from typing import Any
 
 from vendor_pieces import Payload, halves, token
 
-__all__ = ("responses_bodies", "responses_streams")
-
 _RESPONSE: Payload = {
     "id": "resp_68a1f0c2d4e88190b7c3a5e6f7081920a1b2c3d4e5f60718",
     "object": "response",

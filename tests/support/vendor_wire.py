@@ -10,8 +10,6 @@ from typing import Any, Literal
 
 from msgspec import Struct, field, structs
 
-__all__ = ("Answer", "Said", "Thought", "Tool", "body", "body_bytes", "stream")
-
 Json = dict[str, Any]
 Finish = Literal["stop", "length", "refusal"]
 

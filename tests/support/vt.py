@@ -1,8 +1,6 @@
-"""A terminal as small as can be: what is on the screen after all that was written to it."""
+"""A minimal terminal: what is on the screen after everything that was written to it."""
 
 import re
-
-__all__ = ("Terminal",)
 
 _TOKEN = re.compile(r"\x1b\[(\??\d*(?:;\d+)*)( ?[A-Za-z])|\r|\n|\x08|.", re.DOTALL)
 

@@ -7,8 +7,6 @@ from typing import Any, cast
 
 from websockets.sync.client import ClientConnection, connect
 
-__all__ = ("SocketClient", "socket_client", "socket_url")
-
 Json = dict[str, Any]
 PATIENCE = 60.0
 LAST = ("response.completed", "response.failed", "response.incomplete", "error")

@@ -1,4 +1,4 @@
-"""A client that writes its bytes itself: for what no HTTP library would send, or would hide when it comes."""
+"""A client that writes its bytes itself: for bytes that no HTTP library would send, or that it would hide from the test."""
 
 import json
 import select
@@ -7,8 +7,6 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from gateway_harness import RunningGateway
-
-__all__ = ("PATH", "Wire", "request", "text_of", "wire")
 
 PATH = "/v1/chat/completions"
 MODEL = "rehearsal"

@@ -24,7 +24,7 @@ from dragoman.inspection.layout import (
     to_json,
     to_json_answers,
 )
-from dragoman.inspection.recorded_answer import RecordedName, exchange_of, report_recorded
+from dragoman.inspection.recorded_answer import exchange_of, report_recorded
 from dragoman.inspection.recording import Recognised, Recording, recognise, rewrite
 from dragoman.inspection.report import (
     Dumped,
@@ -89,7 +89,8 @@ class _Answer(Struct, frozen=True):
     """
 
     source: str
-    name: RecordedName
+    id: str
+    upstream: str
     recognised: Recognised
     report: Report
     times: tuple[float, ...] = ()
@@ -118,8 +119,8 @@ def _inspect(options: Options) -> int:
         elif options.json:
             write(to_json(report))
         else:
-            name = RecordedName(Path(source).name)
-            return _write_out([_Answer(source, name, recognised, report)], options)
+            answer = _Answer(source, Path(source).name, "recorded", recognised, report)
+            return _write_out([answer], options)
     except GatewayError as error:
         # A message about a folder names the recording in it.
         complain([error.message], None if error.message.startswith(source) else source)
@@ -132,7 +133,8 @@ def _inspect_dump(dumped: tuple[Dumped, ...], options: Options, source: str) -> 
     answers = [
         _Answer(
             f"{source}, {each.request_id} from {each.upstream}",
-            RecordedName(each.request_id, each.upstream),
+            each.request_id,
+            each.upstream,
             each.recognised,
             examine_dumped(each),
             each.times,
@@ -155,10 +157,11 @@ def _open_folder(folder: Path) -> Iterator[_Answer]:
         recognised = Recognised(dialect, "stream" if answer.is_stream else "body", recording)
         timing = measure([piece.at - attempt.at for piece in answer.pieces])
         report = structs.replace(examine(recognised), timing=timing)
-        named = RecordedName(exchange.id, attempt.upstream)
         # The folder may be the recording itself.
         place = folder if folder.name == name else folder / name
-        yield _Answer(f"{place}", named, recognised, report, exchange=exchange)
+        yield _Answer(
+            f"{place}", exchange.id, attempt.upstream, recognised, report, exchange=exchange
+        )
 
 
 def _write_out(answers: Sequence[_Answer], options: Options) -> int:
@@ -168,9 +171,7 @@ def _write_out(answers: Sequence[_Answer], options: Options) -> int:
     if options.target is not None:
         raise RequestRefused(f"expected one answer to rewrite, got {len(answers)}")
     if options.json:
-        write(
-            to_json_answers([(each.name.id, each.name.upstream, each.report) for each in answers])
-        )
+        write(to_json_answers([(each.id, each.upstream, each.report) for each in answers]))
     else:
         for number, answer in enumerate(answers):
             apart: tuple[Line, ...] = ((),) if number else ()
@@ -190,7 +191,8 @@ def _write_page(answers: Sequence[_Answer], options: Options) -> int:
             exchange = answer.exchange or exchange_of(
                 answer.recognised,
                 answer.report,
-                answer.name,
+                answer.id,
+                answer.upstream,
                 target=options.target,
                 times=answer.times,
             )

@@ -71,31 +71,25 @@ Pair = tuple[EndedCall | None, EndedCall | None]
 
 def pair_calls(upstream: Sequence[EndedCall], client: Sequence[EndedCall]) -> list[Pair]:
     """Pair the same calls of both wires: by id, by the id that an alias stands for, otherwise by name and order."""
-    by_id: dict[str, list[EndedCall]] = defaultdict(list)
-    for call in reversed(client):
-        by_id[original_id(call.call.call_id)].append(call)
-    found: list[list[EndedCall | None]] = []
-    taken: set[int] = set()
-    for call in upstream:
-        same = by_id.get(original_id(call.call.call_id))
-        match = same.pop() if same else None
-        if match is not None:
-            taken.add(id(match))
-        found.append([call, match])
-    free = [call for call in client if id(call) not in taken]
-    by_name: dict[str, list[EndedCall]] = defaultdict(list)
-    for call in reversed(free):
-        by_name[call.call.name].append(call)
-    matched: set[int] = set()
-    for pair in found:
-        first = pair[0]
-        if pair[1] is None and first is not None:
-            same = by_name.get(first.call.name)
-            if same:
-                pair[1] = same.pop()
-                matched.add(id(pair[1]))
-    only_client: list[Pair] = [(None, call) for call in free if id(call) not in matched]
-    return [*((pair[0], pair[1]) for pair in found), *only_client]
+    free = {id(call): call for call in client}
+    matches: list[EndedCall | None] = [None] * len(upstream)
+    for key in (_original_id, _name):
+        same: dict[str, list[EndedCall]] = defaultdict(list)
+        for call in reversed(free.values()):
+            same[key(call)].append(call)
+        for index, call in enumerate(upstream):
+            if matches[index] is None and same[key(call)]:
+                matches[index] = match = same[key(call)].pop()
+                del free[id(match)]
+    return [*zip(upstream, matches, strict=True), *((None, call) for call in free.values())]
+
+
+def _original_id(call: EndedCall) -> str:
+    return original_id(call.call.call_id)
+
+
+def _name(call: EndedCall) -> str:
+    return call.call.name
 
 
 def _answer_row(pair: Pair, results: Mapping[str, str], *, is_live: bool) -> CallRow:

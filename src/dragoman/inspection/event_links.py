@@ -83,90 +83,78 @@ class _Wire:
         self.spans[channel].append(_Span(start, end, placed))
 
 
-class EventLinks:
-    """Links the events of the upstreams' answers to the frames of the client's answer."""
+def link_events(reading: ExchangeReading) -> Iterator[EventReport]:
+    """The events of the upstreams' answers, in order of time, each with the frames of the client's answer that it became."""
+    upstream_calls = reading.upstream_calls()
+    pairs = pair_calls([call for _, call in upstream_calls], reading.client.calls)
+    attempt_of = {id(call): index for index, call in upstream_calls}
+    ours: dict[int, int] = {}  # the number of a pair, by the part of the client's answer
+    theirs: dict[int, dict[int, int]] = defaultdict(dict)  # by attempt and part
+    for number, (first, second) in enumerate(pairs):
+        if first is not None:
+            theirs[attempt_of[id(first)]][first.part] = number
+        if second is not None:
+            ours[second.part] = number
+    client, upstream = _Wire(), _Wire()
+    client.add(reading.client, ours)
+    placed: list[tuple[int | None, PlacedEvent]] = []
+    for index, wire in zip(reading.answered, reading.wires, strict=True):
+        upstream.add(wire, theirs[index])
+        placed += [(index, each) for each in wire.events]
+    for channel, spans in client.spans.items():
+        if channel not in upstream.spans:
+            placed += [(None, span.placed) for span in spans]
+    if not reading.answered:
+        placed = [(None, each) for each in reading.client.events]
+    placed.sort(key=lambda each: each[1].at)
+    linked = _linked(upstream, client)
+    for number, (attempt, each) in enumerate(placed):
+        yield _report(number, attempt, each, linked.get(id(each), ()))
 
-    def __init__(self, reading: ExchangeReading) -> None:
-        self._reading = reading
-        upstream = reading.upstream_calls()
-        pairs = pair_calls([call for _, call in upstream], reading.client.calls)
-        self._ours: dict[int, int] = {}  # the number of a pair, by the part of the client's answer
-        self._theirs: dict[tuple[int, int], int] = {}  # by attempt and part
-        attempt_of = {id(call): index for index, call in upstream}
-        for number, (first, second) in enumerate(pairs):
-            if first is not None:
-                self._theirs[attempt_of[id(first)], first.part] = number
-            if second is not None:
-                self._ours[second.part] = number
-        self._client = _Wire()
-        self._client.add(reading.client, self._ours)
 
-    def events(self) -> Iterator[EventReport]:
-        upstream = _Wire()
-        placed: list[tuple[int | None, PlacedEvent]] = []
-        for index, wire in zip(self._reading.answered, self._reading.wires, strict=True):
-            numbers = {part: number for (at, part), number in self._theirs.items() if at == index}
-            upstream.add(wire, numbers)
-            placed += [(index, each) for each in wire.events]
-        linked = self._linked(upstream)
-        seen = set(upstream.spans)
-        for channel, spans in self._client.spans.items():
-            if channel not in seen:
-                placed += [(None, span.placed) for span in spans]
-        if not self._reading.answered:
-            placed = [(None, each) for each in self._reading.client.events]
-        placed.sort(key=lambda each: each[1].at)
-        for number, (attempt, each) in enumerate(placed):
-            yield self._report(number, attempt, each, linked.get(id(each), ()))
+def _linked(upstream: _Wire, client: _Wire) -> dict[int, list[PlacedEvent]]:
+    """The events of the client's answer for each event of an upstream's."""
+    linked: dict[int, list[PlacedEvent]] = {}
+    for channel, spans in upstream.spans.items():
+        _link_spans(spans, client.spans.get(channel, []), linked)
+    for key, placed in upstream.marks.items():
+        same = client.marks.get(key)
+        if same is not None:
+            linked[id(placed)] = [same]
+    return linked
 
-    def _linked(self, upstream: _Wire) -> dict[int, list[PlacedEvent]]:
-        """The events of the client's answer for each event of an upstream's."""
-        linked: dict[int, list[PlacedEvent]] = {}
-        for channel, spans in upstream.spans.items():
-            _link_spans(spans, self._client.spans.get(channel, []), linked)
-        for key, placed in upstream.marks.items():
-            same = self._client.marks.get(key)
-            if same is not None:
-                linked[id(placed)] = [same]
-        return linked
 
-    def _report(
-        self,
-        number: int,
-        attempt: int | None,
-        placed: PlacedEvent,
-        linked: Sequence[PlacedEvent],
-    ) -> EventReport:
-        event = placed.event
-        ours = linked if attempt is not None else (placed,)
-        frames = dict.fromkeys(each.frame for each in ours if each.frame is not None)
-        has_place = attempt is not None and placed.start >= 0
-        part: int | None = getattr(event, "part", None)
-        choice: int = getattr(event, "choice", 0)
-        return EventReport(
-            n=number,
-            at=round(placed.at, 3),
-            type=type(event).__name__,
-            part=part,
-            choice=choice,
-            text=_event_text(placed),
-            attempt=attempt,
-            upstream_frame=placed.frame if attempt is not None else None,
-            client_frames=tuple(frames),
-            upstream_range=(placed.start, placed.end) if has_place else None,
-            client_ranges=tuple(
-                (each.frame, each.start, each.end)
-                for each in ours
-                if each.frame is not None and each.start >= 0
-            ),
-        )
+def _report(
+    number: int, attempt: int | None, placed: PlacedEvent, linked: Sequence[PlacedEvent]
+) -> EventReport:
+    event = placed.event
+    ours = linked if attempt is not None else (placed,)
+    frames = dict.fromkeys(each.frame for each in ours if each.frame is not None)
+    has_place = attempt is not None and placed.start >= 0
+    return EventReport(
+        n=number,
+        at=round(placed.at, 3),
+        type=type(event).__name__,
+        part=getattr(event, "part", None),
+        choice=getattr(event, "choice", 0),
+        text=_event_text(placed),
+        attempt=attempt,
+        upstream_frame=placed.frame if attempt is not None else None,
+        client_frames=tuple(frames),
+        upstream_range=(placed.start, placed.end) if has_place else None,
+        client_ranges=tuple(
+            (each.frame, each.start, each.end)
+            for each in ours
+            if each.frame is not None and each.start >= 0
+        ),
+    )
 
 
 def _link_spans(
     upstream: Sequence[_Span], client: Sequence[_Span], linked: dict[int, list[PlacedEvent]]
 ) -> None:
     """Link deltas that cover the same characters, up to where the texts differ."""
-    limit = _common_length(upstream, client)
+    limit = common_prefix(_joined(upstream), _joined(client))
     at = 0
     for span in upstream:
         while at < len(client) and client[at].end <= span.start:
@@ -178,13 +166,6 @@ def _link_spans(
             end += 1
         if span.start < limit:
             linked[id(span.placed)] = found
-
-
-def _common_length(one: Sequence[_Span], other: Sequence[_Span]) -> int:
-    first, second = _joined(one), _joined(other)
-    if first == second:
-        return len(first)
-    return common_prefix(first, second)
 
 
 def _joined(spans: Sequence[_Span]) -> str:

@@ -9,6 +9,7 @@ Each wire is a case in the format of `tests/corpus`: `meta.toml` (title, origin,
 attempt, without a client.
 """
 
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from typing import get_args
@@ -16,6 +17,7 @@ from typing import get_args
 from msgspec import Struct, structs
 
 from dragoman._json import FAST_FAILURES, dumps, dumps_document, typed_decoder
+from dragoman.core.surrogates import replace_lone
 from dragoman.errors import RequestRefused
 from dragoman.inspection.exchange import (
     RecordedAnswer,
@@ -40,6 +42,8 @@ MAX_ATTEMPTS = 64
 
 _VERSION = 1
 
+# The escape of a lone surrogate in JSON of our own: a pair is never escaped there.
+_LONE_HALF = re.compile(rb"(?<!\\)((?:\\\\)*)\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 
 Times = tuple[tuple[float, int], ...]
 """When each piece of an answer came, and its size."""
@@ -70,7 +74,7 @@ def to_files(exchange: RecordedExchange) -> dict[str, bytes]:
     )
     answers = [exchange.answer, *(each.answer or RecordedAnswer() for each in attempts)]
     index = _Index(version=_VERSION, exchange=bare, times=tuple(map(_times, answers)))
-    files = {INDEX: dumps_document(index) + b"\n"}
+    files = {INDEX: _without_lone_halves(dumps_document(index)) + b"\n"}
     title = f"{exchange.facts.model or 'A model'} asked through {exchange.dialect}"
     client = wire_files(f"{title}, {CLIENT}", exchange.dialect, exchange.body, exchange.answer)
     files |= {f"{CLIENT}/{name}": data for name, data in client.items()}
@@ -79,6 +83,11 @@ def to_files(exchange: RecordedExchange) -> dict[str, bytes]:
         wire = wire_files(f"{title}, {folder}", attempt.dialect, attempt.body, answers[number])
         files |= {f"{folder}/{name}": data for name, data in wire.items()}
     return files
+
+
+def _without_lone_halves(document: bytes) -> bytes:
+    """JSON in which U+FFFD stands for each lone surrogate, which a strict reader refuses."""
+    return _LONE_HALF.sub(rb"\1\\ufffd", document)
 
 
 def _without_bytes(attempt: RecordedAttempt) -> RecordedAttempt:
@@ -130,8 +139,7 @@ def _meta(title: str, dialect: Dialect, answer: RecordedAnswer) -> bytes:
 
 def _toml(text: str) -> str:
     """A string in TOML: as in JSON, but DEL needs an escape, and a lone surrogate cannot be written."""
-    whole = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return dumps(whole).decode("utf-8").replace("\x7f", "\\u007f")
+    return dumps(replace_lone(text)).decode("utf-8").replace("\x7f", "\\u007f")
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------

@@ -5,8 +5,8 @@ compares the calls of both, `event_links` finds what each event became.
 """
 
 import re
-from collections.abc import Iterator, Sequence
-from difflib import SequenceMatcher
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import Match, SequenceMatcher
 from typing import cast
 
 from msgspec import structs
@@ -14,7 +14,7 @@ from msgspec import structs
 from dragoman._json import Raw, dumps, dumps_document, loads
 from dragoman.errors import MalformedJson
 from dragoman.inspection.call_rows import ExchangeReading, call_rows, with_hashes
-from dragoman.inspection.event_links import EventLinks, common_prefix
+from dragoman.inspection.event_links import common_prefix, link_events
 from dragoman.inspection.exchange import RecordedAnswer, RecordedAttempt, RecordedExchange
 from dragoman.inspection.exchange_form import (
     AnswerReport,
@@ -108,7 +108,7 @@ def report_exchange(
             _report_attempt(attempt, wire)
             for attempt, wire in zip(exchange.attempts, reading.attempts, strict=True)
         ),
-        events=tuple(EventLinks(reading).events()),
+        events=tuple(link_events(reading)),
         calls=rows,
         notes=tuple(_notes(exchange, reading)),
         change=None if previous is None else _change(exchange, previous),
@@ -179,10 +179,11 @@ def _notes(exchange: RecordedExchange, reading: ExchangeReading) -> Iterator[Not
     last = exchange.attempts[-1] if exchange.attempts else None
     target = exchange.facts.upstream_dialect or (last.dialect if last is not None else "")
     asked = set(() if last is None else last.losses)
+    places = _places(reading) if exchange.facts.losses else {}
     for loss in exchange.facts.losses:
         # A loss of the request is in the upstream's dialect, one of the answer in the client's.
         is_asked = loss in asked
-        side, frame = ("client", None) if is_asked else _place_of_loss(loss, reading)
+        side, frame = ("client", None) if is_asked else _place_of_loss(loss, places)
         dialect = target if is_asked else exchange.dialect
         message = f"{loss.code}: {loss.action}" + (f" ({loss.detail})" if loss.detail else "")
         yield Note(
@@ -216,26 +217,32 @@ def _notes(exchange: RecordedExchange, reading: ExchangeReading) -> Iterator[Not
             )
 
 
-def _place_of_loss(loss: Loss, reading: ExchangeReading) -> tuple[Side, int | None]:
-    """The frame that began what a loss of the answer is about. Encoders name it by its part, its choice or its block."""
-    match = _WHERE.match(loss.where)
-    if match is None:
-        return "upstream", None
-    number = int(match[2])
-    if match[1] in _BLOCKS:
-        started = [each for each in reading.client.events if isinstance(each.event, PartStarted)]
-        return "client", started[number].frame if number < len(started) else None
-    kind = PartStarted if match[1] == "part" else Finished
+_Place = tuple[Side, int | None]
+
+
+def _places(reading: ExchangeReading) -> dict[tuple[str, int], _Place]:
+    """The frames that a loss of the answer may be about. Encoders name it by its part, its choice or its block."""
+    places: dict[tuple[str, int], _Place] = {}
     last = reading.attempts[reading.answered[-1]] if reading.answered else None
     for placed in () if last is None else last.events:
         event = placed.event
-        if isinstance(event, kind) and _number(event) == number:
-            return "upstream", placed.frame
-    return "upstream", None
+        if isinstance(event, PartStarted):
+            places.setdefault(("part", event.part), ("upstream", placed.frame))
+        elif isinstance(event, Finished):
+            places.setdefault(("choice", event.choice), ("upstream", placed.frame))
+    started = (each for each in reading.client.events if isinstance(each.event, PartStarted))
+    for number, placed in enumerate(started):
+        for block in _BLOCKS:
+            places[block, number] = ("client", placed.frame)
+    return places
 
 
-def _number(event: PartStarted | Finished) -> int:
-    return event.part if isinstance(event, PartStarted) else event.choice
+def _place_of_loss(loss: Loss, places: Mapping[tuple[str, int], _Place]) -> _Place:
+    match = _WHERE.match(loss.where)
+    if match is None:
+        return "upstream", None
+    unknown: Side = "client" if match[1] in _BLOCKS else "upstream"
+    return places.get((match[1], int(match[2])), (unknown, None))
 
 
 # --- the change against the request before ------------------------------------------------------------------------------
@@ -292,16 +299,17 @@ def _changed_lines(before: list[str], now: list[str]) -> Iterator[ChangedLine]:
     lines: list[ChangedLine] = [
         ChangedLine("=", line) for line in now[max(0, head - _CONTEXT_LINES) : head]
     ]
-    if len(removed) + len(added) <= _MAX_COMPARED:
-        for op, low, high, start, end in SequenceMatcher(a=removed, b=added).get_opcodes():
-            if op == "equal":
-                lines += [ChangedLine("=", line) for line in removed[low:high]]
-            else:
-                lines += [ChangedLine("-", line) for line in removed[low:high]]
-                lines += [ChangedLine("+", line) for line in added[start:end]]
-    else:
-        lines += [ChangedLine("-", line) for line in removed]
-        lines += [ChangedLine("+", line) for line in added]
+    same = (
+        SequenceMatcher(a=removed, b=added).get_matching_blocks()
+        if len(removed) + len(added) <= _MAX_COMPARED
+        else [Match(len(removed), len(added), 0)]
+    )
+    low = start = 0
+    for one, other, size in same:
+        lines += [ChangedLine("-", line) for line in removed[low:one]]
+        lines += [ChangedLine("+", line) for line in added[start:other]]
+        lines += [ChangedLine("=", line) for line in removed[one : one + size]]
+        low, start = one + size, other + size
     end_of_now = len(now) - tail
     lines += [ChangedLine("=", line) for line in now[end_of_now : end_of_now + _CONTEXT_LINES]]
     return iter(lines[:_MAX_LINES])

@@ -1,6 +1,6 @@
 """A report as one screen of styled lines, as JSON and as plain text, with a sentence for each kind of problem.
 
-The screen is wrapped and aligned for a width; this module knows no colours and no terminal. Long values are cut, with a
+The screen is wrapped and aligned for a width; its styles are names, which `cli.screen` shows as colours. Long values are cut, with a
 note; the JSON has the whole values. The problems and the verdict come last, because the user looks there when the command
 has ended.
 

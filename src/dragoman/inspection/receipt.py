@@ -7,7 +7,7 @@ that nothing was changed in between. A receipt is not signed; it does not prove 
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from dragoman._json import FAST_FAILURES, dumps, typed_decoder
 from dragoman.core.secrets import HIDDEN
@@ -68,8 +68,7 @@ def receipt_of(exchange: RecordedExchange) -> Receipt:
     """The receipt of an exchange that still has its secrets: after redaction the hashes would not be those of the wire."""
     facts = exchange.facts
     last = exchange.attempts[-1] if exchange.attempts else None
-    is_over = not exchange.is_live
-    return Receipt(
+    receipt = Receipt(
         version=VERSION,
         id=exchange.id,
         at=exchange.at,
@@ -78,15 +77,16 @@ def receipt_of(exchange: RecordedExchange) -> Receipt:
         upstream=None if last is None else last.upstream,
         upstream_dialect=None if last is None else last.dialect,
         calls=tuple(map(_call_receipt, call_rows(exchange))),
-        finish=facts.finish if is_over else None,
-        losses=tuple(f"{each.code} {each.action} {each.where}".rstrip() for each in facts.losses)
-        if is_over
-        else None,
-        repairs=tuple(f"{each.rule} {each.where}".rstrip() for each in facts.repairs)
-        if is_over
-        else None,
-        problems=tuple(each.kind for each in facts.problems) if is_over else None,
         truncated=exchange.is_truncated,
+    )
+    if exchange.is_live:
+        return receipt
+    return structs.replace(
+        receipt,
+        finish=facts.finish,
+        losses=tuple(f"{each.code} {each.action} {each.where}".rstrip() for each in facts.losses),
+        repairs=tuple(f"{each.rule} {each.where}".rstrip() for each in facts.repairs),
+        problems=tuple(each.kind for each in facts.problems),
     )
 
 
@@ -164,8 +164,9 @@ def verify(receipt: Receipt, recording: RecordedExchange) -> list[Discrepancy]:
         findings.append(
             Discrepancy(f"id: the receipt has {receipt.id!r}, the recording {found.id!r}")
         )
-    for name in ("door", "upstream", "upstream_dialect"):
+    for name in ("at", "door", "upstream", "upstream_dialect"):
         findings += _compare(name, getattr(receipt, name), getattr(found, name))
+    findings += _compare_model(receipt, found, recording)
     if receipt.truncated or found.truncated:
         findings.append(Discrepancy("the capture left bytes out", is_checked=False))
     if len(receipt.calls) != len(found.calls):
@@ -182,6 +183,19 @@ def verify(receipt: Receipt, recording: RecordedExchange) -> list[Discrepancy]:
         if getattr(receipt, name) is not None:
             findings += _compare(name, getattr(receipt, name), getattr(found, name))
     return findings
+
+
+def _compare_model(
+    receipt: Receipt, found: Receipt, recording: RecordedExchange
+) -> Sequence[Discrepancy]:
+    """The receipt inside an answer has the upstream's name for the model, a later one the client's."""
+    sent = recording.attempts[-1].model if recording.attempts else ""
+    if receipt.model in (found.model, sent):
+        return ()
+    if HIDDEN in (found.model, sent):
+        message = "model: the recording has no secrets, so that its name differs"
+        return (Discrepancy(message, is_checked=False),)
+    return _compare("model", receipt.model, found.model)
 
 
 def _compare_call(

@@ -4,9 +4,8 @@ A recording has the bytes of one side and rarely their times. The client's side 
 in another, written frame by frame as the gateway writes it.
 """
 
-from collections.abc import Iterator, Sequence
-
-from msgspec import Struct
+from collections.abc import Sequence
+from itertools import chain, repeat
 
 from dragoman.dialects.shapes import DialectName
 from dragoman.dialects.translate import StreamTranslator, translate_body
@@ -26,22 +25,16 @@ from dragoman.inspection.report import Report
 from dragoman.model.outcome import Loss, Problem
 
 
-class RecordedName(Struct, frozen=True):
-    """The name of a recorded answer: the id of its exchange, and its upstream."""
-
-    id: str
-    upstream: str = "recorded"
-
-
 def exchange_of(
     recognised: Recognised,
     report: Report,
-    name: RecordedName,
+    id_: str,
+    upstream: str,
     *,
     target: DialectName | None = None,
     times: Sequence[float] = (),
 ) -> RecordedExchange:
-    """The exchange that a recorded answer belongs to.
+    """The exchange that a recorded answer of an upstream belongs to, under this id.
 
     target: the client's dialect; None: that of the answer. times: of each frame, in seconds since 1970; empty if not recorded.
     """
@@ -50,20 +43,20 @@ def exchange_of(
     answer, sent, losses = _wires(recognised, client, [(at - start) * 1000 for at in times])
     status = recognised.recording.status or 200
     attempt = RecordedAttempt(
-        upstream=name.upstream,
+        upstream=upstream,
         dialect=recognised.dialect,
         model=report.model,
         # The client's wire is made from the answer, whatever its status.
         answer=RecordedAnswer(status=200, pieces=tuple(answer)),
     )
     return RecordedExchange(
-        id=name.id,
+        id=id_,
         at=start,
         dialect=client,
         path="",
         answer=RecordedAnswer(status=status, pieces=tuple(sent)),
         attempts=(attempt,),
-        facts=_facts(report, status, losses, name.upstream),
+        facts=_facts(report, status, losses, upstream),
     )
 
 
@@ -83,21 +76,13 @@ def _wires(
     translator = StreamTranslator(recognised.dialect, client)
     answer: list[TimedBytes] = []
     written: list[TimedBytes] = []
-    for at, (_, frame) in zip(_padded(times), recording.frames(), strict=False):
+    last = times[-1] if times else 0.0
+    for at, (_, frame) in zip(chain(times, repeat(last)), recording.frames(), strict=False):
         answer.append(TimedBytes(at, frame))
         written.append(TimedBytes(at, translator.feed(frame)))
     end = answer[-1].at if answer else 0.0
     written.append(TimedBytes(end, translator.close()))
     return answer, [piece for piece in written if piece.data], translator.losses
-
-
-def _padded(times: Sequence[float]) -> Iterator[float]:
-    """The times, followed by repetitions of the last one."""
-    last = 0.0
-    for last in times:
-        yield last
-    while True:
-        yield last
 
 
 def _facts(report: Report, status: int, losses: tuple[Loss, ...], upstream: str) -> ExchangeFacts:

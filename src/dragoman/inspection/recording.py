@@ -156,13 +156,17 @@ def open_recording(data: bytes) -> Recording:
     Raises:
         RemoteProtocolError: the bytes are neither SSE nor JSON.
     """
-    body = data.removeprefix(_BOM)
     status: int | None = None
-    while (block := _HEADER_BLOCK.match(body[:_MAX_HEADERS])) is not None:
+    start = _after_mark(data, 0)
+    while (block := _HEADER_BLOCK.match(data, start, start + _MAX_HEADERS)) is not None:
         status = int(block[1])
-        body = body[block.end() :].removeprefix(_BOM)
-    line = 1 + data.count(b"\n", 0, len(data) - len(body))
-    return Recording(body, _find_framing(body), status, line)
+        start = _after_mark(data, block.end())
+    body = data[start:]
+    return Recording(body, _find_framing(body), status, 1 + data.count(b"\n", 0, start))
+
+
+def _after_mark(data: bytes, start: int) -> int:
+    return start + len(_BOM) if data.startswith(_BOM, start) else start
 
 
 def _find_framing(body: bytes) -> Framing:

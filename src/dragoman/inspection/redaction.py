@@ -2,16 +2,17 @@
 
 The bytes stay unchanged, except for strings that hold a secret: a recording is still a stream, and its JSON is still JSON.
 A secret may be spread over many deltas, so the text of each part is searched as a whole, and what is found is hidden in every
-frame that has a piece of it. Hashes are taken before this (`exchange_report.call_rows`).
+frame that has a piece of it. Hashes are taken before this (`call_rows`).
 """
 
 import re
 from collections import defaultdict
 from collections.abc import Iterable
+from typing import TypeVar
 
 from msgspec import structs
 
-from dragoman._json import dumps_text
+from dragoman._json import dumps_text, is_strict
 from dragoman.core.secrets import (
     HIDDEN,
     NO_SECRETS,
@@ -38,7 +39,9 @@ from dragoman.inspection.wire_reading import (
     json_text,
     read_answer,
 )
+from dragoman.model.outcome import Loss, Repair
 from dragoman.model.parts import Dialect
+from dragoman.sse import parse_lines
 
 # One character of a JSON string, as it is spelled.
 _LETTER = re.compile(
@@ -57,14 +60,16 @@ def redact_exchange(exchange: RecordedExchange, secrets: Secrets = NO_SECRETS) -
         attempts=tuple(
             structs.replace(
                 attempt,
-                model=redact(secrets.hide(attempt.model)),
-                address=redact(secrets.hide(attempt.address)),
+                model=_hide(attempt.model, secrets),
+                address=_hide(attempt.address, secrets),
                 headers=_redact_headers(attempt.headers, secrets),
                 body=redact_source(attempt.body, secrets),
                 answer=None
                 if attempt.answer is None
                 else redact_answer(attempt.answer, attempt.dialect, secrets),
-                error=None if attempt.error is None else redact(secrets.hide(attempt.error)),
+                error=None if attempt.error is None else _hide(attempt.error, secrets),
+                losses=_redact_details(attempt.losses, secrets),
+                repairs=_redact_details(attempt.repairs, secrets),
             )
             for attempt in exchange.attempts
         ),
@@ -72,17 +77,58 @@ def redact_exchange(exchange: RecordedExchange, secrets: Secrets = NO_SECRETS) -
     )
 
 
+def _hide(text: str, secrets: Secrets) -> str:
+    return redact(secrets.hide(text))
+
+
 def redact_facts(facts: ExchangeFacts, secrets: Secrets = NO_SECRETS) -> ExchangeFacts:
-    model = redact(secrets.hide(facts.model))
-    error = None if facts.error is None else redact(secrets.hide(facts.error))
-    return structs.replace(facts, model=model, error=error)
+    return structs.replace(
+        facts,
+        model=_hide(facts.model, secrets),
+        error=None if facts.error is None else _hide(facts.error, secrets),
+        losses=_redact_details(facts.losses, secrets),
+        repairs=_redact_details(facts.repairs, secrets),
+        problems=tuple(
+            structs.replace(each, message=_hide(each.message, secrets)) for each in facts.problems
+        ),
+    )
+
+
+_Detailed = TypeVar("_Detailed", Loss, Repair)
+
+
+def _redact_details(entries: tuple[_Detailed, ...], secrets: Secrets) -> tuple[_Detailed, ...]:
+    return tuple(
+        structs.replace(each, detail=_hide(each.detail, secrets)) if each.detail else each
+        for each in entries
+    )
 
 
 def redact_source(data: bytes, secrets: Secrets = NO_SECRETS) -> bytes:
-    """JSON, a frame of JSON or other text without secrets; only strings that contain one are written again."""
+    """JSON, a frame of JSON or other text without secrets; only strings that contain one are written again.
+
+    Known secrets are hidden outside of values too, such as in names and comments, unless JSON would not be JSON any more. Text
+    that is not JSON, such as an error page or an answer that was cut in a string, is searched as a whole.
+    """
     text = data.decode("utf-8", "surrogateescape")
-    shown = _redact_strings(text, secrets) if '"' in text else redact(secrets.hide(text))
+    shown = _redact_strings(text, secrets) if '"' in text else text
+    is_json = _is_json(data)
+    if is_json:
+        left = [Hidden(start, end, HIDDEN) for start, end in secrets.spans(shown)]
+    else:
+        left = find_hidden(shown, secrets)
+    hidden = hide_found(shown, left)
+    if left and (not is_json or _is_json(hidden.encode("utf-8", "surrogateescape"))):
+        shown = hidden
     return data if shown == text else shown.encode("utf-8", "surrogateescape")
+
+
+def _is_json(data: bytes) -> bool:
+    """Whether every quote in a body or a frame is one of its JSON."""
+    if is_strict(data):
+        return True
+    payload = parse_lines(data).data
+    return payload is not None and is_strict(payload) and data.count(b'"') == payload.count(b'"')
 
 
 def redact_answer(
@@ -101,7 +147,7 @@ def redact_answer(
 
 def _redact_headers(headers: HeaderPairs, secrets: Secrets) -> HeaderPairs:
     return tuple(
-        (name, HIDDEN if is_secret_header(name) else redact(secrets.hide(value)))
+        (name, HIDDEN if is_secret_header(name) else _hide(value, secrets))
         for name, value in headers
     )
 
@@ -115,6 +161,8 @@ def _redact_strings(text: str, secrets: Secrets) -> str:
         if match[2] is not None:
             name = match[1]
             continue
+        if not text.startswith('"', match.end(1)):
+            break  # it was cut
         value = json_text(match[1])
         if is_secret_name(name) and value:
             shown = HIDDEN
@@ -178,8 +226,9 @@ def _hide_in_deltas(
             if delta.start >= 0:
                 edits[delta.frame] += _spelt(wire.frames[delta.frame - 1].text, delta, touched)
             else:
+                within = found[next_found:index]
                 for number in range(last_frame + 1, delta.frame + 1):
-                    edits[number] += _any_piece(wire.frames[number - 1].text, joined)
+                    edits[number] += _any_piece(wire.frames[number - 1].text, joined, within)
         last_frame = delta.frame or last_frame
 
 
@@ -199,13 +248,17 @@ def _spelt(text: str, delta: PlacedEvent, touched: list[Hidden]) -> list[Hidden]
     return edits
 
 
-def _any_piece(text: str, joined: str) -> list[Hidden]:
-    """The edits that hide every string of a frame that may be a piece of this text."""
-    return [
-        Hidden(*match.span(1), HIDDEN)
-        for match in JSON_STRING.finditer(text)
-        if match[2] is None and match[1] and json_text(match[1]) in joined
-    ]
+def _any_piece(text: str, joined: str, found: Iterable[Hidden]) -> list[Hidden]:
+    """The edits that hide every string of a frame that may be a piece of this text with a part of a secret."""
+    edits: list[Hidden] = []
+    for match in JSON_STRING.finditer(text):
+        if match[2] is None and match[1]:
+            value = json_text(match[1])
+            size = len(value)
+            # A string that has a part of a secret lies in this window: the whole text may be long.
+            if any(value in joined[max(0, at - size) : end + size] for at, end, _ in found):
+                edits.append(Hidden(*match.span(1), HIDDEN))
+    return edits
 
 
 def _edited(text: str, edits: list[Hidden]) -> str:

@@ -47,6 +47,8 @@ def describe_difference(wanted: bytes, recorded: bytes) -> list[str]:
         lines = list(islice(_places(wanted, recorded), _MAX_NAMED + 1))
     except MalformedJson:
         return ["one of the two is not JSON"]
+    except RecursionError:
+        return ["they nest too deep to be compared"]
     return [*lines[:_MAX_NAMED], "and more"] if len(lines) > _MAX_NAMED else lines
 
 
@@ -54,7 +56,7 @@ def count_differences(wanted: bytes, recorded: bytes, limit: int) -> int:
     """How many places differ; `limit` if there are more."""
     try:
         return sum(1 for _ in islice(_places(wanted, recorded), limit))
-    except MalformedJson:
+    except (MalformedJson, RecursionError):
         return limit
 
 

@@ -144,7 +144,7 @@ _NO_BLANK_LINES = (
     "expected a blank line after each event, got events on consecutive lines; "
     "each data line was read as one event"
 )
-_MINTED = re.compile(rb"[a-z]+_[0-9a-f]{24}")  # the shape of `core.ids.Minter`
+_MINTED = re.compile(rb"(?<![a-z])[a-z]+_[0-9a-f]{24}")  # the shape of `core.ids.Minter`
 
 
 def examine(recognised: Recognised, watch: Callable[[int], None] | None = None) -> Report:

@@ -30,8 +30,9 @@ from dragoman.model.events import (
 from dragoman.model.outcome import Outcome, Problem
 from dragoman.model.parts import Call, Dialect
 
-JSON_STRING = re.compile(r'"([^"\\]*(?:\\.[^"\\]*)*)"(\s*:)?', re.DOTALL)
-"""A string in the source of JSON. The second group is there if it is the name of a member."""
+JSON_STRING = re.compile(r'"([^"\\]*+(?:\\.[^"\\]*+)*+)(?:"(\s*+:)?|\\?\Z)', re.DOTALL)
+"""A string in the source of JSON, or what is left of one that was cut: the search would otherwise begin again at each quote in it.
+The second group is there if it is the name of a member."""
 # A body may have thousands of calls whose input cannot be found; each search reads the rest of the body.
 _MAX_MISSES = 8
 

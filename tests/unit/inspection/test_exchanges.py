@@ -1,6 +1,7 @@
 """Exchanges as values: reports, rows, redaction, conversations, files, receipts and comparisons, without a gateway."""
 
 import json
+from time import process_time
 from typing import Any
 
 import pytest
@@ -31,7 +32,7 @@ from dragoman.inspection.replay import (
     describe_difference,
     request_again,
 )
-from dragoman.model.outcome import Loss, Repair
+from dragoman.model.outcome import Loss, Problem, Repair
 from dragoman.model.parts import Dialect
 from vendor_wire import Answer, Said, Thought, Tool, body_bytes, stream
 
@@ -91,6 +92,21 @@ def test_frames_join_to_the_bytes_however_they_were_cut(size: int) -> None:
     assert attempt.answer is not None
     frames = "".join(frame.text for frame in attempt.answer.frames)
     assert frames.encode() == exchange.attempts[0].answer.data
+
+
+@pytest.mark.parametrize("where", ["part", "content"])
+def test_the_work_for_the_losses_of_an_answer_is_linear(where: str) -> None:
+    count = 4_000
+    answer = Answer(tuple(Tool(f"c{number}", "f", ("{}",)) for number in range(count)))
+    losses = tuple(Loss("x", f"{where} {number}", "drop") for number in range(count))
+    plain = exchange_of(answer, door="chat", size=1_000_000)
+    began = process_time()
+    report_exchange(plain)
+    without = process_time()
+    notes = report_exchange(structs.replace(plain, facts=ExchangeFacts(losses=losses))).notes
+    added = (process_time() - without) - (without - began)
+    assert [note.frame for note in notes if note.type == "loss"][-1] is not None
+    assert added < 1
 
 
 arguments = st.text(st.characters(codec="utf-8"), max_size=20)
@@ -272,6 +288,70 @@ def test_members_with_secret_names_and_plain_text_are_hidden() -> None:
     assert KEY.encode() not in broken
 
 
+@pytest.mark.parametrize("door", ["chat", "responses", "messages"])
+def test_a_secret_in_the_string_in_which_an_answer_was_cut_is_hidden(door: Dialect) -> None:
+    body = body_bytes(door, Answer((Said((f"the key is {KEY}, keep it",)),)))
+    frames = stream(door, Answer((Said((f"the key is {KEY}, keep it",)),)))
+    for data in (body, frames):
+        cut_at = data.index(KEY.encode()) + len(KEY)
+        answer = RecordedAnswer(status=200, pieces=cut(data[:cut_at], 64), is_whole=False)
+        shown = redact_exchange(RecordedExchange(id="e", at=0.0, dialect=door, answer=answer))
+        assert KEY.encode() not in shown.answer.data
+        assert shown.answer.data.endswith(HIDDEN.encode())
+
+
+def test_a_secret_outside_the_quotes_of_a_page_is_hidden() -> None:
+    page = f'<p class="error">key {KEY}</p><pre id="k">hunter2</pre>'.encode()
+    answer = RecordedAnswer(status=502, pieces=cut(page))
+    shown = redact_exchange(
+        RecordedExchange(id="e", at=0.0, dialect="chat", answer=answer), Secrets(["hunter2"])
+    )
+    assert shown.answer.data.decode() == (
+        f'<p class="error">key {HIDDEN}</p><pre id="k">{HIDDEN}</pre>'
+    )
+
+
+def test_a_quote_in_a_comment_does_not_turn_strings_inside_out() -> None:
+    frame = b': 5" wide\ndata: {"type":"x","note":"' + KEY.encode() + b'"}\n\n'
+    assert KEY.encode() not in redact_source(frame)
+
+
+@pytest.mark.parametrize("unit", [b'"\\', b'"token": "', b'\\"', b'"a', b"token=\\"])
+def test_the_work_for_text_that_is_not_json_is_linear(unit: bytes) -> None:
+    began = process_time()
+    redact_source(unit * 50_000)
+    assert process_time() - began < 4
+
+
+@pytest.mark.parametrize(
+    ("frame", "shown"),
+    [
+        (b': hunter2\ndata: {"x":1}\n\n', b': [redacted]\ndata: {"x":1}\n\n'),
+        (b'event: hunter2\ndata: {"x":"y"}\n\n', b'event: [redacted]\ndata: {"x":"y"}\n\n'),
+        (b'data: {"hunter2":1}\n\n', b'data: {"[redacted]":1}\n\n'),
+        (b'data: {"x":12345678}\n\n', b'data: {"x":12345678}\n\n'),  # it would not be JSON any more
+    ],
+)
+def test_a_known_secret_is_hidden_outside_of_values_too(frame: bytes, shown: bytes) -> None:
+    assert redact_source(frame, Secrets(["hunter2", "12345678"])) == shown
+
+
+def test_a_secret_in_a_problem_or_a_detail_is_hidden() -> None:
+    loss, repair = Loss("x", "tools", "drop", f"was {KEY}"), Repair("y", "input", f"was {KEY}")
+    problem = Problem(1, "late_input", f"expected nothing more, got '{KEY}'")
+    attempt = RecordedAttempt(upstream="u", dialect="chat", losses=(loss,), repairs=(repair,))
+    facts = ExchangeFacts(losses=(loss,), repairs=(repair,), problems=(problem,))
+    shown = redact_exchange(
+        RecordedExchange(id="e", at=0.0, dialect="chat", attempts=(attempt,), facts=facts)
+    )
+    assert KEY.encode() not in b"".join(to_files(shown).values())
+    assert (
+        shown.facts.losses
+        == shown.attempts[0].losses
+        == (Loss("x", "tools", "drop", f"was {HIDDEN}"),)
+    )
+
+
 def test_a_held_delta_whose_text_stands_in_an_earlier_frame_is_hidden_there() -> None:
     # The name comes after the arguments, so that the decoder holds them back.
     def chunk(**call: Any) -> bytes:
@@ -297,6 +377,29 @@ def test_a_held_delta_whose_text_stands_in_an_earlier_frame_is_hidden_there() ->
     shown = redact_exchange(exchange).answer.data
     assert KEY[9:].encode() not in shown
     assert KEY[:9].encode() not in shown
+
+
+def test_the_work_for_a_long_held_call_with_a_secret_is_linear() -> None:
+    def chunk(**call: Any) -> bytes:
+        choice = {"index": 0, "delta": {"tool_calls": [{"index": 0, **call}]}}
+        return (
+            b"data: "
+            + json.dumps({"id": "x", "model": "m", "choices": [choice]}).encode()
+            + b"\n\n"
+        )
+
+    words = (f"word {number} " * 60 for number in range(9_000))
+    frames = (
+        chunk(id="c1", function={"arguments": f'{{"key": "{KEY}", "t": "'}),
+        *(chunk(function={"arguments": word}) for word in words),
+        chunk(function={"arguments": '"}'}),
+        chunk(function={"name": "f"}),
+    )
+    answer = RecordedAnswer(status=200, pieces=tuple(TimedBytes(0.0, each) for each in frames))
+    began = process_time()
+    shown = redact_exchange(RecordedExchange(id="e", at=0.0, dialect="chat", answer=answer))
+    assert process_time() - began < 6
+    assert KEY.encode() not in shown.answer.data
 
 
 def test_a_secret_of_a_held_call_is_hidden_beside_one_of_an_open_call() -> None:
@@ -415,7 +518,8 @@ def test_a_recording_is_read_as_it_was_written() -> None:
     failed = RecordedAttempt(upstream="u", dialect="chat", error="gone")
     exchange = exchange_of(facts=ExchangeFacts(model="m\x7f\ud800"))
     exchange = structs.replace(exchange, attempts=(failed, *exchange.attempts), body=b"")
-    read = from_files(to_files(structs.replace(exchange, facts=ExchangeFacts(model="m"))))
+    read = from_files(to_files(exchange))
+    assert read.facts.model == "m\x7f\ufffd"
     assert read.attempts == structs.replace(exchange).attempts
     assert read.answer == exchange.answer
     assert b"\x7f" not in to_files(exchange)["client/meta.toml"]
@@ -462,6 +566,24 @@ def test_a_receipt_is_true_of_its_exchange_and_of_no_other() -> None:
     assert "finish" in found
     cut_short = structs.replace(exchange, is_truncated=True)
     [finding] = verify(receipt, cut_short)
+    assert not finding.is_checked
+
+
+def test_a_receipt_with_another_model_or_time_is_not_true() -> None:
+    exchange = exchange_of(facts=ExchangeFacts(model="asked", finish="tool_calls"))
+    attempts = (structs.replace(exchange.attempts[0], model="sent"),)
+    exchange = structs.replace(exchange, attempts=attempts)
+    receipt = receipt_of(exchange)
+    for model in ("asked", "sent"):  # the receipt inside an answer has the upstream's name
+        assert verify(structs.replace(receipt, model=model), exchange) == []
+    changed = structs.replace(receipt, model="other", at=2.0)
+    assert [each.what.partition(":")[0] for each in verify(changed, exchange)] == ["at", "model"]
+
+
+def test_a_model_that_is_hidden_in_the_recording_cannot_be_checked() -> None:
+    exchange = exchange_of(facts=ExchangeFacts(model=KEY))
+    [finding] = verify(receipt_of(exchange), redact_exchange(exchange))
+    assert finding.what.startswith("model: ")
     assert not finding.is_checked
 
 
@@ -524,6 +646,9 @@ def test_differences_of_requests_are_named_by_their_place() -> None:
     assert describe_difference(b"[1,2,3,4,5,6,7]", b"[7,6,5,0,3,2,1]")[-1] == "and more"
     assert describe_difference(b"1", b"2") == ["the body: expected 2, got 1"]
     assert describe_difference(b"{", b"{}") == ["one of the two is not JSON"]
+    deep = [b"[" * 900 + digit + b"]" * 900 for digit in (b"1", b"2")]
+    assert describe_difference(deep[0], deep[1]) == ["they nest too deep to be compared"]
+    assert count_differences(deep[0], deep[1], 7) == 7
     long = describe_difference(b'"' + b"x" * 200 + b'"', b"1")
     assert long[0].endswith("…")
     assert count_differences(b"[1,2,3]", b"[4,5,6]", 2) == 2

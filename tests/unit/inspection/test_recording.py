@@ -1,6 +1,7 @@
 """Recordings opened, recognised by their payloads, and rewritten in another dialect."""
 
 import json
+from time import process_time
 
 import pytest
 from hypothesis import given
@@ -66,6 +67,13 @@ def test_http_header_blocks_are_skipped_and_the_last_status_kept() -> None:
 def test_header_blocks_with_bare_line_feeds_are_skipped_too() -> None:
     recording = open_recording(b"HTTP/1.1 200 OK\ncontent-type: x\n\ndata: " + ONE + b"\n\n")
     assert (recording.status, recording.line, recording.framing) == (200, 4, "sse")
+
+
+def test_the_work_for_header_blocks_is_linear() -> None:
+    blocks = b"HTTP/1.1 100 Continue\r\n\r\n" * 100_000
+    began = process_time()
+    assert open_recording(blocks + b"data: " + ONE + b"\n\n").status == 100
+    assert process_time() - began < 2
 
 
 def test_data_lines_without_blank_lines_are_one_frame_each() -> None:
