@@ -24,7 +24,7 @@ from dragoman._json import (
     dumps_document,
     dumps_text,
     loads,
-    raw,
+    split_array,
     typed_decoder,
 )
 from dragoman.core.surrogates import replace_lone
@@ -68,7 +68,7 @@ def read_shallow(value: Raw | bytes) -> Shallow:
     if data.startswith(b"{"):
         return as_object(data)
     found: str | int | float | list[object] = loads(data)
-    return [raw(item) for item in found] if isinstance(found, list) else found
+    return split_array(data) if isinstance(found, list) else found
 
 
 def is_present(value: Raw | None) -> bool:
