@@ -35,6 +35,7 @@ from dragoman.core.call_input import (
     ended_input,
     input_key,
     is_same_input,
+    joined,
     unquoted,
 )
 from dragoman.core.fields import quoted
@@ -88,6 +89,10 @@ TRANSITIONS: Mapping[tuple[PartState, Input], PartState] = {
 
 # Globals, because looking up a member of an enum is slow.
 _NAMELESS, _OPEN, _ENDED = PartState.NAMELESS, PartState.OPEN, PartState.ENDED
+
+# How often the whole input of a call may differ from its deltas and is compared with them as JSON, which means to parse
+# both. A wire repeats the input three times; one that goes on with other inputs must not make this quadratic.
+MAX_COMPARED = 8
 
 
 class Parts:
@@ -271,7 +276,7 @@ class OpenText(PartBase):
         self._move(Input.WHOLE)
         if not whole:
             return
-        emitted = self._text()
+        emitted = joined(self._pieces)
         if not whole.startswith(emitted):
             self._whole = whole
             return
@@ -299,7 +304,7 @@ class OpenText(PartBase):
         is_amended = self._whole is not None
         if is_amended:
             _report_contradiction(self._parts, part)
-        text = self._text() if self._whole is None else self._whole
+        text = joined(self._pieces) if self._whole is None else self._whole
         value = replace(value, text=text, logprobs=logprobs, status=status)
         events.append(PartEnded(part, value, is_amended))
         self._pieces = []
@@ -307,12 +312,6 @@ class OpenText(PartBase):
         self._whole = self.value = None
         self.early = ""
         self._parts.forget(self)
-
-    def _text(self) -> str:
-        """All emitted text. Keeps the joined text, because a wire may repeat the whole three times."""
-        if len(self._pieces) > 1:
-            self._pieces = ["".join(self._pieces)]
-        return self._pieces[0] if self._pieces else ""
 
     def _emit(self, text: str) -> None:
         if text:
@@ -332,7 +331,7 @@ class _Entry:
         self.whole: str | None = None
 
     def text(self) -> str:
-        return "".join(self.pieces) if self.whole is None else self.whole
+        return joined(self.pieces) if self.whole is None else self.whole
 
 
 @final
@@ -383,7 +382,7 @@ class OpenReasoning(PartBase):
         if not whole:
             return
         entry = self._entries[channel].setdefault(index, _Entry())
-        emitted = "".join(entry.pieces)
+        emitted = joined(entry.pieces)
         self.is_plain = False
         if whole.startswith(emitted):
             entry.half, entry.whole = "", None
@@ -452,6 +451,7 @@ class OpenCall(PartBase):
     __slots__ = (
         "_buffer",
         "_choice",
+        "_compared",
         "_extent",
         "_fragments",
         "_half",
@@ -472,6 +472,7 @@ class OpenCall(PartBase):
         super().__init__(parts)
         self._state = _NAMELESS
         self._choice = choice
+        self._compared = 0
         self._extent: Extent | None = None
         self._fragments: list[str] = []  # input, kept as long as the kind of the call may change
         self._half = ""
@@ -577,13 +578,17 @@ class OpenCall(PartBase):
             self._whole = whole
             return
         increment, disagrees = self._buffer.settle(whole)
-        if disagrees and not is_same_input(self._buffer.text(), whole):
+        if disagrees and not self._is_same(whole):
             self._whole = whole
         else:
             self._whole = None
             self._half = ""
         self._emit(increment)
         self._look()
+
+    def _is_same(self, whole: str) -> bool:
+        self._compared += 1
+        return self._compared <= MAX_COMPARED and is_same_input(self._buffer.text(), whole)
 
     def seal(self, seal: Seal) -> None:
         """Add a seal. A repeated seal is ignored."""
