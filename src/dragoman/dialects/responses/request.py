@@ -231,6 +231,8 @@ _REASONING_MODELS = re.compile(
     r"(?:.*/)?(?:o[1-9]|gpt-(?:[5-9]|[1-9][0-9])|gpt-oss|codex-)(?!.*chat)"
 )
 _CACHED_MODELS = 64  # clients may choose the names, so there are few
+# Characters. Clients may also choose how long a name is, and for a long one the pattern takes quadratic time.
+_LONGEST_MODEL = 256
 
 
 @lru_cache(_CACHED_MODELS)
@@ -247,7 +249,7 @@ def _may_reason(request: Request, *, is_native: bool) -> bool:
         return settings is not None
     if settings is not None and (settings.enabled or settings.effort or settings.budget):
         return True
-    if _is_reasoning_model(request.model):
+    if len(request.model) <= _LONGEST_MODEL and _is_reasoning_model(request.model):
         return True
     for turn in request.turns:
         if turn.role == "assistant":
