@@ -461,7 +461,7 @@ def put_system_first(turns: Sequence[Turn]) -> tuple[tuple[Turn, ...], tuple[Rep
     ordered = sorted(turns, key=lambda turn: not turn.head)
     count = next((at for at, turn in enumerate(ordered) if not _is_system(turn)), len(ordered))
     leading, rest = ordered[:count], ordered[count:]
-    out = [_with_one_text(_join(leading))] if leading else []
+    runs = [[_with_one_text(_join(leading))]] if leading else []  # each becomes one turn
     repairs: list[Repair] = []
     has_reminder = False  # the last turn holds a reminder
     for number, turn in enumerate(rest, count):
@@ -470,12 +470,12 @@ def put_system_first(turns: Sequence[Turn]) -> tuple[tuple[Turn, ...], tuple[Rep
             repairs.append(Repair("system_as_user", f"turns[{number}]", turn.role))
             turn = structs.replace(turn, role="user", parts=tuple(map(_reminding, turn.parts)))  # noqa: PLW2901
         is_joined = turn.role == "user" and (is_reminder or has_reminder)
-        if is_joined and out and out[-1].role == "user":
-            out[-1] = _join((out[-1], turn))
+        if is_joined and runs and runs[-1][0].role == "user":
+            runs[-1].append(turn)
         else:
-            out.append(turn)
+            runs.append([turn])
         has_reminder = is_joined
-    return tuple(out), tuple(repairs)
+    return tuple([run[0] if len(run) == 1 else _join(run) for run in runs]), tuple(repairs)
 
 
 def _is_system(turn: Turn) -> bool:
@@ -512,9 +512,9 @@ def _join_extras(extras: Sequence[Extra]) -> Extra | None:
         return None
     dialect = extras[0].dialect
     fields: dict[str, Raw] = {}
-    for extra in extras:
+    for extra in reversed(extras):  # of a field that several have, the first counts
         if extra.dialect == dialect:
-            fields = {**extra.fields, **fields}
+            fields |= extra.fields
     return Extra(dialect, fields)
 
 
