@@ -25,6 +25,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum, auto
 from typing import Literal, final
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman._json import Raw, dumps_text, is_strict
@@ -320,15 +321,12 @@ class OpenText(PartBase):
             self._unsaid.clear()
 
 
-class _Entry:
+class _Entry(Struct, eq=False):
     """One entry of the summary or the content of a reasoning. `whole` is set only if it contradicts the deltas."""
 
-    __slots__ = ("half", "pieces", "whole")
-
-    def __init__(self) -> None:
-        self.pieces: list[str] = []
-        self.half = ""
-        self.whole: str | None = None
+    pieces: list[str] = []
+    half: str = ""
+    whole: str | None = None
 
     def text(self) -> str:
         return joined(self.pieces) if self.whole is None else self.whole

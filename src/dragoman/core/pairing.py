@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter, is_, itemgetter
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from dragoman._json import Raw
 from dragoman.core.fold import is_settled_text
@@ -43,28 +43,22 @@ MAX_COMPARED = 16
 _Place = tuple[int, int]
 
 
-class _Slot:
-    """A call, and the result that it gets."""
+class _Slot(Struct, eq=False):
+    """A call with the id that it keeps or gets, and its result."""
 
-    __slots__ = ("call", "call_id", "place", "result", "source")
-
-    def __init__(self, call: Call, place: _Place) -> None:
-        self.call = call
-        self.call_id = call.call_id
-        self.place = place
-        self.result: Result | None = None
-        self.source: _Place | None = None
+    call: Call
+    call_id: str
+    place: _Place
+    result: Result | None = None
+    source: _Place | None = None
 
 
-class _Window:
+class _Window(Struct, eq=False):
     """A run of assistant turns (by number) with its calls, and the turns after it."""
 
-    __slots__ = ("rest", "run", "slots")
-
-    def __init__(self) -> None:
-        self.run: list[int] = []
-        self.rest: list[int] = []
-        self.slots: list[_Slot] = []
+    run: list[int] = []
+    rest: list[int] = []
+    slots: list[_Slot] = []
 
 
 def pair_results(
@@ -173,7 +167,7 @@ class _Pairing:
         in_run = False
         for number, turn in enumerate(self._turns):
             slots = [
-                _Slot(part, (number, index))
+                _Slot(part, part.call_id, (number, index))
                 for index, part in enumerate(turn.parts)
                 if turn.role == "assistant" and isinstance(part, Call) and part.executor == "client"
             ]

@@ -215,7 +215,7 @@ def _close(schema: _Schema, notes: list[str], where: str = "", depth: int = 0) -
     properties = out.get("properties")
     if _is_object(out) and out.get("additionalProperties", False) is False:
         named = cast("_Schema", properties) if isinstance(properties, dict) else {}
-        required = _required(out)
+        required = required_names(out)
         optional = [name for name in named if name not in required]
         if optional or "additionalProperties" not in out:
             notes.append(f"closed the object at {where or '/'}")
@@ -265,7 +265,7 @@ def _why_not_strict(schema: _Schema, rules: SchemaRules) -> str:
                 return f"the object at {place} allows other properties"
             properties = here.get("properties")
             named = cast("_Schema", properties) if isinstance(properties, dict) else {}
-            optional = sorted(named.keys() - _required(here))
+            optional = sorted(named.keys() - required_names(here))
             if optional:
                 return f"{optional[0]} is not required at {place}"
         elif not _SHAPES & here.keys():
@@ -283,7 +283,8 @@ def _is_object(schema: _Schema) -> bool:
     )
 
 
-def _required(schema: _Schema) -> set[str]:
+def required_names(schema: dict[str, object]) -> set[str]:
+    """The names of the members that a schema requires."""
     names = schema.get("required")
     return {str(name) for name in cast("list[object]", names)} if isinstance(names, list) else set()
 

@@ -153,7 +153,7 @@ def _detail(fields: Fields) -> str:
     detail = fields.get("detail")
     if detail is None or not is_present(detail):
         return "the upstream reported an error without a message"
-    return read_text(fields.get("detail")) or source_text(detail)[:MAX_EXCERPT]
+    return read_text(detail) or source_text(detail)[:MAX_EXCERPT]
 
 
 def _delay(message: str) -> float | None:

@@ -99,7 +99,7 @@ def find_input(fields: Fields) -> tuple[str | None, bool]:
             value = source.get(key)
             if value is None or not is_present(value):
                 continue
-            text = read_text(source.get(key))
+            text = read_text(value)
             return (source_text(value), True) if text is None else (text, False)
     return None, False
 
@@ -237,7 +237,7 @@ def _input(spec: CallSpec, fields: Fields, field: str) -> str:
     value = fields.get(field)
     if spec.form == "none" or value is None or not is_present(value):
         return ""
-    text = read_text(fields.get(field)) if spec.form == "text" else None
+    text = read_text(value) if spec.form == "text" else None
     return source_text(value) if text is None else text
 
 
@@ -355,7 +355,7 @@ def _native_input(call: Call, spec: CallSpec) -> Raw | None:
         return source if "type" in fields else _web_action(fields)
     if spec.kind == "file_search":
         query = fields.get("query")
-        if query is not None and read_text(fields.get("query")) is not None:
+        if query is not None and read_text(query) is not None:
             return Raw(b"[" + bytes(query) + b"]")
         return None if read_list(source) is None else source
     return source
@@ -373,7 +373,7 @@ def _web_action(fields: Fields) -> Raw | None:
         ("url", b'{"type":"open_page","url":'),
     ):
         value = fields.get(key)
-        if value is not None and read_text(fields.get(key)) is not None:
+        if value is not None and read_text(value) is not None:
             return Raw(head + bytes(value) + b"}")
     return None
 

@@ -13,7 +13,7 @@ from typing import cast
 from msgspec.structs import replace
 
 from dragoman._json import Raw, as_object, dumps
-from dragoman.core.aliases import NameMap
+from dragoman.core.aliases import NameMap, ToolKey
 from dragoman.core.fields import (
     Fields,
     ask_bool,
@@ -546,7 +546,7 @@ def encode_request(
     instructions = instructions_of(turns, book)
     if instructions is not None:
         body["instructions"] = instructions
-    later: dict[tuple[str | None, str], JsonObject] = {}
+    later: dict[ToolKey, JsonObject] = {}
     if target.deferred_tools and not is_native:
         request, later = declare_later(request, names, target, book)
     body["input"] = InputItemWriter(
@@ -623,7 +623,7 @@ def _shared_fields(extra: Extra) -> Fields:
     return {name: extra.fields[name] for name in _SHARED if name in extra.fields}
 
 
-def _used(turns: tuple[Turn, ...]) -> list[tuple[str | None, str]]:
+def _used(turns: tuple[Turn, ...]) -> list[ToolKey]:
     return [
         (part.namespace, part.name) for turn in turns for part in turn.parts if type(part) is Call
     ]

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman._json import Raw, dumps, dumps_document
-from dragoman.core.aliases import NameLimits, NameMap
+from dragoman.core.aliases import NameLimits, NameMap, ToolKey, key_of
 from dragoman.core.fields import (
     Fields,
     ask_bool,
@@ -314,7 +314,7 @@ def define_tools(tools: Sequence[Tool], namespaces: Sequence[Namespace]) -> list
 
 def declare_later(
     request: Request, names: NameMap, target: Target, book: LossBook
-) -> tuple[Request, dict[tuple[str | None, str], JsonObject]]:
+) -> tuple[Request, dict[ToolKey, JsonObject]]:
     """Return a request of another dialect without the tools that a search has loaded, and the definitions of those tools.
 
     An upstream with deferred tools reads the definitions where the search loaded them, so that the tools before the conversation,
@@ -330,10 +330,10 @@ def declare_later(
         for key in piece.tools
     }
     writer = _Writer(names, target, book, is_native=False)
-    later: dict[tuple[str | None, str], JsonObject] = {}
+    later: dict[ToolKey, JsonObject] = {}
     others: list[Tool] = []
     for number, tool in enumerate(request.tools):
-        key = (tool.namespace or None, tool.name)
+        key = key_of(tool)
         is_loaded = tool.deferred is True and key in found and tool.kind in ("function", "custom")
         written = writer.write(tool, f"tools[{number}]") if is_loaded else None
         if written is None:
@@ -349,7 +349,7 @@ def declare_plainly(request: Request, book: LossBook) -> Request:
     All its tools are declared outside the conversation. A search that the client runs is a function; a search that the provider
     would run is left out.
     """
-    tools: dict[tuple[str | None, str], Tool] = {}
+    tools: dict[ToolKey, Tool] = {}
     for number, tool in enumerate(request.tools):
         if tool.kind == "tool_search" and tool.schema is None:
             book.note("builtin_tool", f"tools[{number}]", tool.variant or tool.kind)
