@@ -198,12 +198,12 @@ class PartBase:
     def has_ended(self) -> bool:
         return self._state is _ENDED
 
-    def _move(self, said: Input) -> None:
+    def _move(self, received: Input) -> None:
         """Change the state. Raises LocalProtocolError if a decoder continues a part that has ended."""
-        state = TRANSITIONS.get((self._state, said))
+        state = TRANSITIONS.get((self._state, received))
         if state is None:
             raise LocalProtocolError(
-                f"part {self.part} is {self._state.name}: it takes no {said.name}"
+                f"part {self.part} is {self._state.name}: it takes no {received.name}"
             )
         self._state = state
 
@@ -598,10 +598,10 @@ class OpenCall(PartBase):
 
     def settle(self) -> str:
         """No more input will come: emit the input that the buffer holds, and `early`. Returns the whole input."""
-        said, early = self._buffer.text(), self.early
+        emitted, early = self._buffer.text(), self.early
         if self.empty:  # blanks are no input
-            said, early = said.strip(), early.strip()
-        if early and not said and not self._half:
+            emitted, early = emitted.strip(), early.strip()
+        if early and not emitted and not self._half:
             early, self.early = self.early, ""
             self._emit(self._buffer.settle(self._buffer.text() + early)[0])
         self._emit(self._buffer.settle()[0])
@@ -642,9 +642,9 @@ class OpenCall(PartBase):
         if is_fault:
             self._parts.fault = message
         # Its place among the events, with its id and its input.
-        said = Raw(dumps_text(self.text()))
+        source = Raw(dumps_text(self.text()))
         self._parts.events.append(
-            Noticed("nameless", name=self.header.call_id, raw=said, choice=self._choice)
+            Noticed("nameless", name=self.header.call_id, raw=source, choice=self._choice)
         )
         self.forget("nameless_call", message)
 

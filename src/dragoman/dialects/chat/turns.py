@@ -212,7 +212,7 @@ class MessageWriter:
     # --- assistant ----------------------------------------------------------------------------------------------------
 
     def _assistant(self, turn: Turn, where: str) -> _Message | None:
-        said: list[Part] = []
+        content_parts: list[Part] = []
         thoughts: list[Reasoning] = []
         calls: list[Call] = []
         message: _Message = {"role": "assistant"}
@@ -234,8 +234,8 @@ class MessageWriter:
                 case Media() if write_media(part, None) is None:
                     self._book.note("assistant_media", where, _described(part))
                 case _:
-                    said.append(part)
-        content = self._plain(said, where)
+                    content_parts.append(part)
+        content = self._plain(content_parts, where)
         message |= self._reasoning(thoughts, where)
         is_empty = not content and not calls and len(message) == 1
         if is_empty and not self._is_own:

@@ -7,6 +7,8 @@ and ids of calls are searched under all the spellings that backends use.
 from collections.abc import Iterable
 from typing import assert_never
 
+from msgspec.structs import replace
+
 from dragoman._json import FAST_FAILURES, Raw, is_strict
 from dragoman.core.fields import (
     Fields,
@@ -415,8 +417,8 @@ def _output(spec: ResultSpec, fields: Fields) -> tuple[tuple[Text | Media | Opaq
             return tuple(map(_loaded, found)), False
     text = None if spec.form == "json" else read_fragment(fields.get(spec.field))
     if text is not None:
-        said, is_error = unmark_error(text)
-        return (Text(text=said),), is_error
+        text, is_error = unmark_error(text)
+        return (Text(text=text),), is_error
     entries = read_list(value) if spec.form == "content" else None
     if entries is None:
         return (Text(text=source_text(value)),), False
@@ -453,9 +455,9 @@ def _contents(entries: list[Raw]) -> tuple[tuple[Text | Media | Opaque, ...], bo
         if isinstance(part, Refusal):
             part = Text(text=part.text)
         if isinstance(part, Text) and not parts:
-            said, is_error = unmark_error(part.text)
+            text, is_error = unmark_error(part.text)
             if is_error:
-                part = Text(text=said, extra=part.extra)
+                part = replace(part, text=text)
         parts.append(part)
     return tuple(parts), is_error
 

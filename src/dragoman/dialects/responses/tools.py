@@ -463,12 +463,12 @@ _NAMED = frozenset({"type", "name", "namespace"})
 def read_choice(fields: Fields, key: str) -> ToolChoice | None:
     """Read `tool_choice`. Raises RequestRefused if it is not a choice."""
     value = fields[key]
-    said = read_json(value)
-    if said is None:
+    choice = read_json(value)
+    if choice is None:
         return None
-    if isinstance(said, dict):
+    if isinstance(choice, dict):
         return _choice(read_object(value))
-    mode = _MODES.get(said) if isinstance(said, str) else None
+    mode = _MODES.get(choice) if isinstance(choice, str) else None
     if mode is None:
         refuse(key, "auto, none, required or an object", value)
     return ToolChoice(mode=mode)

@@ -558,8 +558,7 @@ def _check_call(call: Call, kind: str, fields: Fields, where: str) -> None:
 
 
 def _message(fields: Fields, where: str) -> Turn:
-    said = ask_text(fields, "role", where)
-    role = _ROLES.get(said or "")
+    role = _ROLES.get(ask_text(fields, "role", where) or "")
     if role is None:
         refuse(f"{where}.role", "user, assistant, system or developer", fields.get("role"))
     return Turn(
