@@ -167,8 +167,11 @@ def as_int(value: object) -> int | None:
 
 
 def read_float(value: Raw | None) -> float | None:
+    """A number. One beyond a double is read as infinity, which JSON does not have, and counts as absent."""
     found = _read(value)
-    return found if isinstance(found, (int, float)) and not isinstance(found, bool) else None
+    if isinstance(found, float):
+        return found if isfinite(found) else None
+    return found if isinstance(found, int) and not isinstance(found, bool) else None
 
 
 def read_bool(value: Raw | None) -> bool | None:

@@ -80,7 +80,7 @@ def test_numbers_are_read_and_booleans_are_no_numbers() -> None:
     assert (read_int(FIELDS.get("int")), read_float(FIELDS.get("float"))) == (7, 1.5)
     assert (read_int(FIELDS.get("true")), read_float(FIELDS.get("true"))) == (None, None)
     assert read_int(FIELDS.get("none")) is None
-    assert read_float(FIELDS.get("huge")) == float("inf")
+    assert read_float(FIELDS.get("huge")) is None
     assert read_int(BROKEN) is None
     assert (read_bool(FIELDS.get("true")), read_bool(FIELDS.get("int"))) == (True, None)
 
