@@ -283,7 +283,8 @@ def nested(value: object) -> object:
 def test_canonical_json_of_a_value_that_is_nested_deeply() -> None:
     one = nested({"a": 1, "b": [1.0, "c"], "é": {}})
     assert dumps_canonical(one) == dumps_canonical(nested({"é": {}, "b": [1, "c"], "a": 1.0}))
-    for other in ({"a": 1, "b": ["c", 1], "é": {}}, {"a": 1, "b": [1, "c"], "é": []}, "a"):
+    others: list[object] = [{"a": 1, "b": ["c", 1], "é": {}}, {"a": 1, "b": [1, "c"], "é": []}, "a"]
+    for other in others:
         assert dumps_canonical(one) != dumps_canonical(nested(other))
     assert is_same_value(one, one)
     assert not is_same_value(one, 1)

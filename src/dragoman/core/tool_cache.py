@@ -7,7 +7,7 @@ and the key alone, and must never be changed.
 
 from collections.abc import Callable, Hashable, Iterable
 from functools import lru_cache
-from typing import TypeVar, TypeVarTuple
+from typing import TypeVar, TypeVarTuple, cast
 
 from dragoman._json import Raw
 from dragoman.core.losses import LossBook
@@ -99,4 +99,6 @@ def _size_of(key: object) -> int:
     """The characters in a key, approximately."""
     if isinstance(key, str):
         return len(key)
-    return sum(map(_size_of, key)) + 1 if isinstance(key, (tuple, frozenset)) else 1
+    if isinstance(key, (tuple, frozenset)):
+        return 1 + sum(map(_size_of, cast("Iterable[object]", key)))
+    return 1
