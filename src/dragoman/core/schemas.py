@@ -33,8 +33,11 @@ EMPTY_SCHEMA = Raw(b'{"type":"object","properties":{}}')
 MAX_DEPTH = 64
 # JSON nested deeper than this is not a real schema, and encoding it could exceed Python's recursion limit.
 MAX_NESTING = 200
-# References may double a schema at every level. No target accepts a schema of this many characters; further references stay.
+# References may double a schema at every level. No target accepts a schema of this many characters, and no real one becomes
+# so many times as long (beside a short one's first few thousand); further references stay.
 MAX_INLINED = 262_144
+MAX_GROWTH = 16
+_SHORT = 4096
 # Characters of a path in a note. Names may be as long as a request, and each sub-schema has a path: without a limit, half a
 # megabyte of schema makes gigabytes of paths.
 MAX_PATH = 300
@@ -339,7 +342,7 @@ class _Inliner:
     def __init__(self, root: _Schema, notes: list[str]) -> None:
         self._root = root
         self._notes = notes
-        self._budget = MAX_INLINED
+        self._budget = min(MAX_INLINED, _SHORT + MAX_GROWTH * _measure(root)[0])
         self._sizes: dict[str, int] = {}
         self._is_partial = False
 

@@ -432,6 +432,11 @@ def test_references_that_multiply_stop_at_the_limit() -> None:
     fixed, _, _ = fix(schema, INLINE)
     assert len(json.dumps(fixed)) < 3 * MAX_INLINED
     assert fixed["$defs"] == defs
+    few = {name: defs[name] for name in list(defs)[:12]}
+    short = {"type": "object", "properties": {"a": {"$ref": "#/$defs/d11"}}, "$defs": few}
+    fixed, _, _ = fix(short, INLINE)
+    assert len(json.dumps(fixed)) < 40 * len(json.dumps(short))
+    assert fixed["$defs"] == few
 
 
 def test_references_nested_deeper_than_we_walk_stay() -> None:
