@@ -93,7 +93,7 @@ def test_definitions_beyond_the_longest_context_are_names_only() -> None:
     ]
     messages: list[Json] = [{"role": "user", "content": "hi"}]
     for number in range(40):
-        call = {"type": "tool_use", "id": f"c{number}", "name": "find", "input": {}}
+        call: Json = {"type": "tool_use", "id": f"c{number}", "name": "find", "input": {}}
         loaded = [{"type": "tool_reference", "tool_name": "big"}]
         result = {"type": "tool_result", "tool_use_id": f"c{number}", "content": loaded}
         messages += [
