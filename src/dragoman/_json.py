@@ -134,9 +134,28 @@ def _split_object(text: str) -> dict[str, Raw]:
         while text[start] in _SPACE + ":":
             start += 1
         _, position = _find_value(text, start)
-        # A surrogate occurs only inside a string, where its escape means the same.
-        fields[key] = Raw(text[start:position].encode("utf-8", "backslashreplace"))
+        fields[key] = _raw_of(text[start:position])
     return fields
+
+
+def split_array(data: bytes) -> list[Raw]:
+    """The items of an array that `loads` has already parsed, as they are written."""
+    text = data.decode("utf-8")
+    items: list[Raw] = []
+    position = text.index("[") + 1
+    while True:
+        while text[position] in _SPACE + ",":
+            position += 1
+        if text[position] == "]":
+            return items
+        start = position
+        _, position = _find_value(text, start)
+        items.append(_raw_of(text[start:position]))
+
+
+def _raw_of(source: str) -> Raw:
+    # A surrogate occurs only inside a string, where its escape means the same.
+    return Raw(source.encode("utf-8", "backslashreplace"))
 
 
 def typed_decoder(kind: type[T]) -> Callable[[bytes], T]:
@@ -360,8 +379,14 @@ def dumps_document(value: object) -> bytes:
 
 
 def dumps_canonical(value: object) -> bytes:
-    """Compact JSON that is identical for equal values: the order of members does not matter, and 1 equals 1.0."""
-    return dumps_document(_canonical(value))
+    """Compact JSON that is identical for equal values: the order of members does not matter, and 1 equals 1.0.
+
+    A value that is nested too deeply for that, some 500 levels, gives bytes that are as identical, but not JSON.
+    """
+    try:
+        return dumps_document(_canonical(value))
+    except RecursionError:
+        return _flat(value)
 
 
 def dumps_ordered(value: object) -> bytes:
@@ -371,10 +396,7 @@ def dumps_ordered(value: object) -> bytes:
     """
     try:
         return _encode_ordered(value)
-    except (
-        UnicodeEncodeError,
-        OverflowError,
-    ):  # halves of characters, integers of more than 64 bits
+    except (UnicodeEncodeError, OverflowError):  # half a character, an integer of over 64 bits
         return _stdlib.dumps(value, sort_keys=True).encode("ascii")
 
 
@@ -382,7 +404,7 @@ def canonical_text(text: str) -> bytes:
     """JSON text in canonical form, any other text unchanged: call inputs with the same meaning give the same bytes."""
     try:
         return dumps_canonical(loads(text))
-    except (MalformedJson, RecursionError):
+    except MalformedJson:
         return text.encode("utf-8", "surrogatepass")
 
 
@@ -390,7 +412,7 @@ def is_same_json(one: str, other: str) -> bool:
     """Whether two texts are the same JSON value, which may be written differently."""
     try:
         return is_same_value(loads(one), loads(other))
-    except (MalformedJson, RecursionError):
+    except MalformedJson:
         return False
 
 
@@ -406,6 +428,27 @@ def _canonical(value: object) -> object:
     if isinstance(value, list):
         return [_canonical(item) for item in cast("list[object]", value)]
     return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _flat(value: object) -> bytes:
+    """The tokens of a value in canonical order, found without recursion."""
+    out: list[bytes] = []
+    waiting = [value]  # the last comes first; a `Raw` is a token
+    while waiting:
+        here = waiting.pop()
+        if isinstance(here, dict):
+            out.append(b"{")
+            waiting.append(Raw(b"}"))
+            members = cast("dict[str, object]", here)
+            for name in sorted(members, reverse=True):
+                waiting += (members[name], name)
+        elif isinstance(here, list):
+            out.append(b"[")
+            waiting.append(Raw(b"]"))
+            waiting += reversed(cast("list[object]", here))
+        else:
+            out.append(dumps_document(_canonical(here)))
+    return b",".join(out)
 
 
 def dumps_text(text: str) -> bytes:

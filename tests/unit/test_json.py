@@ -24,6 +24,7 @@ from dragoman._json import (
     escape_separators,
     has_too_many_values,
     is_prefix,
+    is_same_value,
     is_strict,
     loads,
     raw,
@@ -270,6 +271,23 @@ def test_canonical_json_is_the_same_for_the_same_value() -> None:
     assert dumps_canonical({"a": [{"x": 1, "y": 2}], "b": "é"}) == result
     assert dumps_canonical({"b": 1, "a": "\ud800"}) == b'{"a":"\\ud800","b":1}'
     assert dumps_canonical([1.0, 1e20, 1.5, True]) == dumps_canonical([1, 10**20, 1.5, True])
+
+
+def nested(value: object) -> object:
+    """So deep that a function that calls itself for every level fails, but the parser does not."""
+    for _ in range(700):
+        value = [value]
+    return value
+
+
+def test_canonical_json_of_a_value_that_is_nested_deeply() -> None:
+    one = nested({"a": 1, "b": [1.0, "c"], "é": {}})
+    assert dumps_canonical(one) == dumps_canonical(nested({"é": {}, "b": [1, "c"], "a": 1.0}))
+    others: list[object] = [{"a": 1, "b": ["c", 1], "é": {}}, {"a": 1, "b": [1, "c"], "é": []}, "a"]
+    for other in others:
+        assert dumps_canonical(one) != dumps_canonical(nested(other))
+    assert is_same_value(one, one)
+    assert not is_same_value(one, 1)
 
 
 # --- how much there is to read ---------------------------------------------------------------------------------------

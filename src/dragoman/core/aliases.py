@@ -71,7 +71,7 @@ DEFAULT_NAMES = NameLimits()
 class NameMap(Struct, frozen=True):
     """Which tool has which name on the wire. Build one per request with `NameMap.build`.
 
-    `customs` are the wire names of custom tools; `others` are names that calls in the history use and no tool has. Their wire
+    `others` are names that calls in the history use and no tool has. Their wire
     names depend on no tool, since a tool that is declared later must not change them; a tool may have the same one. A map
     depends only on the tools, the limits and `others`. If `flatten` is false (the dialect has namespaces), the wire name of a
     member is unique only within its namespace, and `origin` and `find` need the namespace too. `plain` are the functions
@@ -83,7 +83,6 @@ class NameMap(Struct, frozen=True):
     wires: dict[ToolKey, str] = {}
     origins: dict[ToolKey, ToolRef] = {}
     guesses: dict[str, ToolRef | None] = {}
-    customs: frozenset[str] = frozenset()
     others: tuple[ToolKey, ...] = ()
     plain: frozenset[str] = frozenset()
     is_same: bool = False
@@ -135,7 +134,6 @@ class NameMap(Struct, frozen=True):
         guesses = _guesses(refs.values())
         wires = _assign(refs, tuple(late), limits, flatten=flatten)
         origins = {(None if flatten else key[0], wire): refs[key] for key, wire in wires.items()}
-        customs = frozenset(wire for key, wire in wires.items() if refs[key].kind == "custom")
         for key in others:
             wires[key] = next(_candidates(key, limits, flatten=flatten))
             space = None if flatten else key[0]
@@ -144,7 +142,7 @@ class NameMap(Struct, frozen=True):
             wire for (_, wire), ref in origins.items() if ref == ToolRef(wire, "function", None)
         )
         is_same = all(key == (None, wire) for key, wire in wires.items())
-        return cls(limits, flatten, wires, origins, guesses, customs, others, plain, is_same)
+        return cls(limits, flatten, wires, origins, guesses, others, plain, is_same)
 
     def wire(self, name: str, namespace: str | None = None) -> str:
         """The name on the wire. A tool that `build` did not get receives a name that no other tool has."""

@@ -18,8 +18,16 @@ from hashlib import blake2b
 
 from msgspec import Struct
 
-from dragoman._json import canonical_text, dumps, is_prefix, is_same_json, is_strict, loads
+from dragoman._json import (
+    canonical_text,
+    dumps_ordered,
+    is_prefix,
+    is_same_json,
+    is_strict,
+    loads,
+)
 from dragoman.core.fields import expect_instance
+from dragoman.errors import MalformedJson
 from dragoman.model.parts import Call
 
 _NOT_BLANK = re.compile(r"[^ \t\r\n]")
@@ -41,6 +49,13 @@ _ONE = _State.ONE
 _UNSURE = _State.UNSURE
 _INCREMENTAL = _State.INCREMENTAL
 _CUMULATIVE = _State.CUMULATIVE
+
+
+def joined(pieces: list[str]) -> str:
+    """The pieces as one text, which replaces them in the list: a wire may repeat the whole any number of times."""
+    if len(pieces) > 1:
+        pieces[:] = ["".join(pieces)]
+    return pieces[0] if pieces else ""
 
 
 class InputBuffer:
@@ -66,9 +81,7 @@ class InputBuffer:
 
     def text(self) -> str:
         """Everything emitted so far."""
-        if len(self._pieces) > 1:
-            self._pieces = ["".join(self._pieces)]
-        return self._pieces[0] if self._pieces else ""
+        return joined(self._pieces)
 
     @property
     def is_incremental(self) -> bool:
@@ -256,12 +269,11 @@ def _digest(data: bytes) -> bytes:
 
 
 def is_same_input(one: str, other: str) -> bool:
-    """Whether two texts are the same JSON value. False if either is not JSON."""
-    if not is_strict(one) or not is_strict(other):
+    """Whether two texts are the same JSON value with the same numbers: 1 is not 1.0. False if either is not JSON."""
+    try:
+        return dumps_ordered(loads(one)) == dumps_ordered(loads(other))
+    except (MalformedJson, RecursionError):
         return False
-    first, second = loads(one), loads(other)
-    # Python's 1 equals 1.0 and True; written out they differ in length.
-    return bool(first == second) and len(dumps(first)) == len(dumps(second))
 
 
 def unquoted(text: str) -> str | None:

@@ -74,10 +74,8 @@ class ReportedError(UpstreamError):
     """An error that an upstream sent in place of an answer; `info` is the whole error as its dialect decoded it."""
 
     def __init__(self, info: ErrorInfo) -> None:
-        super().__init__(info.message)
+        super().__init__(info.message, kind=info.kind, status=status_of(info))
         self.info = info
-        self.kind = info.kind
-        self.status = status_of(info)
 
 
 def error_info(error: GatewayError) -> ErrorInfo:
@@ -107,10 +105,7 @@ def exception_of(info: ErrorInfo) -> GatewayError:
         case "protocol":
             return RemoteProtocolError(info.message)
         case _:
-            error = UpstreamError(info.message)
-            error.kind = info.kind
-            error.status = status_of(info)
-            return error
+            return UpstreamError(info.message, kind=info.kind, status=status_of(info))
 
 
 def reworded(info: ErrorInfo, message: str) -> ErrorInfo:

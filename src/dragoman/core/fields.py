@@ -24,7 +24,7 @@ from dragoman._json import (
     dumps_document,
     dumps_text,
     loads,
-    raw,
+    split_array,
     typed_decoder,
 )
 from dragoman.core.surrogates import replace_lone
@@ -68,7 +68,7 @@ def read_shallow(value: Raw | bytes) -> Shallow:
     if data.startswith(b"{"):
         return as_object(data)
     found: str | int | float | list[object] = loads(data)
-    return [raw(item) for item in found] if isinstance(found, list) else found
+    return split_array(data) if isinstance(found, list) else found
 
 
 def is_present(value: Raw | None) -> bool:
@@ -167,8 +167,11 @@ def as_int(value: object) -> int | None:
 
 
 def read_float(value: Raw | None) -> float | None:
+    """A number. One beyond a double is read as infinity, which JSON does not have, and counts as absent."""
     found = _read(value)
-    return found if isinstance(found, (int, float)) and not isinstance(found, bool) else None
+    if isinstance(found, float):
+        return found if isfinite(found) else None
+    return found if isinstance(found, int) and not isinstance(found, bool) else None
 
 
 def read_bool(value: Raw | None) -> bool | None:

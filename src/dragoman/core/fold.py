@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import assert_never
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman._json import Raw
@@ -55,16 +56,13 @@ from dragoman.model.parts import (
 )
 
 
-class _Draft:
+class _Draft(Struct, eq=False):
     """One part while its events arrive."""
 
-    __slots__ = ("choice", "deltas", "header", "value")
-
-    def __init__(self, start: PartStarted) -> None:
-        self.choice = start.choice
-        self.header = start.header
-        self.deltas: list[Delta] = []
-        self.value: Part | None = None
+    header: Part
+    choice: int
+    value: Part | None = None
+    deltas: list[Delta] = []
 
     def part(self) -> Part:
         """The part joined from its deltas, incomplete; for a part that has not ended."""
@@ -88,7 +86,7 @@ class _Folding:
             # Ordered by frequency: the first cases are the most frequent events.
             match event:
                 case PartStarted():
-                    drafts[event.part] = _Draft(event)
+                    drafts[event.part] = _Draft(event.header, event.choice)
                 case TextDelta() | InputDelta():
                     self._draft(event.part).deltas.append(event)
                 case PartEnded():

@@ -26,6 +26,10 @@ Content = tuple[Text | Media | Opaque, ...]
 
 NOTHING_FOUND = "No tool matches."
 
+MAX_DESCRIBED = 8 * 1024 * 1024
+"""Characters of all definitions in one request: more than the longest context has. A result refers to a tool in thirty bytes,
+and a request has room for thousands of references to its largest tool."""
+
 
 def in_order_of_loading(request: Request) -> Request:
     """Return the request with deferred tools after the others, in the order in which the conversation loaded or defined them.
@@ -70,6 +74,7 @@ class LoadedTools(Struct, eq=False):
     book: LossBook
     note_foreign: ForeignNoter
     known: Mapping[ToolKey, Tool] | None = None
+    room: int = MAX_DESCRIBED
 
     def is_foreign(self, part: object) -> bool:
         """Whether a part loads tools in a form that this dialect does not have."""
@@ -110,15 +115,17 @@ class LoadedTools(Struct, eq=False):
 
     def _definition(self, key: ToolKey, where: str, *, has_parameters: bool) -> str:
         tool = self._tool(key)
-        fields: dict[str, object] = {"name": self.names.wire(key[1], key[0])}
-        if tool is None:
-            self.book.note("tool_definition", where, key[1])
-        else:
-            if tool.description is not None:
-                fields = {"description": tool.description, **fields}
+        name: dict[str, object] = {"name": self.names.wire(key[1], key[0])}
+        if tool is not None:
+            fields = name if tool.description is None else {"description": tool.description, **name}
             if has_parameters and tool.schema is not None:
-                fields["parameters"] = tool.schema
-        return dumps(fields).decode("utf-8")
+                fields = {**fields, "parameters": tool.schema}
+            definition = dumps(fields).decode("utf-8")
+            if len(definition) <= self.room:
+                self.room -= len(definition)
+                return definition
+        self.book.note("tool_definition", where, key[1])
+        return dumps(name).decode("utf-8")
 
     def _tool(self, key: ToolKey) -> Tool | None:
         if self.known is None:

@@ -66,7 +66,7 @@ REQUEST_LOSSES: LossTable = {
         "refuse",
     ),
     "tool_definition": LossRule(
-        "a result refers to a tool that the request does not declare; only its name is sent",
+        "a result refers to a tool that the request does not declare, or to more definitions than a model can read; only the name is sent",
         "carry",
     ),
     "thread": LossRule(

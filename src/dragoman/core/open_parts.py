@@ -25,6 +25,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum, auto
 from typing import Literal, final
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman._json import Raw, dumps_text, is_strict
@@ -35,6 +36,7 @@ from dragoman.core.call_input import (
     ended_input,
     input_key,
     is_same_input,
+    joined,
     unquoted,
 )
 from dragoman.core.fields import quoted
@@ -88,6 +90,10 @@ TRANSITIONS: Mapping[tuple[PartState, Input], PartState] = {
 
 # Globals, because looking up a member of an enum is slow.
 _NAMELESS, _OPEN, _ENDED = PartState.NAMELESS, PartState.OPEN, PartState.ENDED
+
+# How often the whole input of a call may differ from its deltas and is compared with them as JSON, which means to parse
+# both. A wire repeats the input three times; one that goes on with other inputs must not make this quadratic.
+MAX_COMPARED = 8
 
 
 class Parts:
@@ -192,12 +198,12 @@ class PartBase:
     def has_ended(self) -> bool:
         return self._state is _ENDED
 
-    def _move(self, said: Input) -> None:
+    def _move(self, received: Input) -> None:
         """Change the state. Raises LocalProtocolError if a decoder continues a part that has ended."""
-        state = TRANSITIONS.get((self._state, said))
+        state = TRANSITIONS.get((self._state, received))
         if state is None:
             raise LocalProtocolError(
-                f"part {self.part} is {self._state.name}: it takes no {said.name}"
+                f"part {self.part} is {self._state.name}: it takes no {received.name}"
             )
         self._state = state
 
@@ -271,7 +277,7 @@ class OpenText(PartBase):
         self._move(Input.WHOLE)
         if not whole:
             return
-        emitted = self._text()
+        emitted = joined(self._pieces)
         if not whole.startswith(emitted):
             self._whole = whole
             return
@@ -299,7 +305,7 @@ class OpenText(PartBase):
         is_amended = self._whole is not None
         if is_amended:
             _report_contradiction(self._parts, part)
-        text = self._text() if self._whole is None else self._whole
+        text = joined(self._pieces) if self._whole is None else self._whole
         value = replace(value, text=text, logprobs=logprobs, status=status)
         events.append(PartEnded(part, value, is_amended))
         self._pieces = []
@@ -308,12 +314,6 @@ class OpenText(PartBase):
         self.early = ""
         self._parts.forget(self)
 
-    def _text(self) -> str:
-        """All emitted text. Keeps the joined text, because a wire may repeat the whole three times."""
-        if len(self._pieces) > 1:
-            self._pieces = ["".join(self._pieces)]
-        return self._pieces[0] if self._pieces else ""
-
     def _emit(self, text: str) -> None:
         if text:
             self._pieces.append(text)
@@ -321,18 +321,15 @@ class OpenText(PartBase):
             self._unsaid.clear()
 
 
-class _Entry:
+class _Entry(Struct, eq=False):
     """One entry of the summary or the content of a reasoning. `whole` is set only if it contradicts the deltas."""
 
-    __slots__ = ("half", "pieces", "whole")
-
-    def __init__(self) -> None:
-        self.pieces: list[str] = []
-        self.half = ""
-        self.whole: str | None = None
+    pieces: list[str] = []
+    half: str = ""
+    whole: str | None = None
 
     def text(self) -> str:
-        return "".join(self.pieces) if self.whole is None else self.whole
+        return joined(self.pieces) if self.whole is None else self.whole
 
 
 @final
@@ -383,7 +380,7 @@ class OpenReasoning(PartBase):
         if not whole:
             return
         entry = self._entries[channel].setdefault(index, _Entry())
-        emitted = "".join(entry.pieces)
+        emitted = joined(entry.pieces)
         self.is_plain = False
         if whole.startswith(emitted):
             entry.half, entry.whole = "", None
@@ -452,6 +449,7 @@ class OpenCall(PartBase):
     __slots__ = (
         "_buffer",
         "_choice",
+        "_compared",
         "_extent",
         "_fragments",
         "_half",
@@ -472,6 +470,7 @@ class OpenCall(PartBase):
         super().__init__(parts)
         self._state = _NAMELESS
         self._choice = choice
+        self._compared = 0
         self._extent: Extent | None = None
         self._fragments: list[str] = []  # input, kept as long as the kind of the call may change
         self._half = ""
@@ -577,13 +576,17 @@ class OpenCall(PartBase):
             self._whole = whole
             return
         increment, disagrees = self._buffer.settle(whole)
-        if disagrees and not is_same_input(self._buffer.text(), whole):
+        if disagrees and not self._is_same(whole):
             self._whole = whole
         else:
             self._whole = None
             self._half = ""
         self._emit(increment)
         self._look()
+
+    def _is_same(self, whole: str) -> bool:
+        self._compared += 1
+        return self._compared <= MAX_COMPARED and is_same_input(self._buffer.text(), whole)
 
     def seal(self, seal: Seal) -> None:
         """Add a seal. A repeated seal is ignored."""
@@ -595,10 +598,10 @@ class OpenCall(PartBase):
 
     def settle(self) -> str:
         """No more input will come: emit the input that the buffer holds, and `early`. Returns the whole input."""
-        said, early = self._buffer.text(), self.early
+        emitted, early = self._buffer.text(), self.early
         if self.empty:  # blanks are no input
-            said, early = said.strip(), early.strip()
-        if early and not said and not self._half:
+            emitted, early = emitted.strip(), early.strip()
+        if early and not emitted and not self._half:
             early, self.early = self.early, ""
             self._emit(self._buffer.settle(self._buffer.text() + early)[0])
         self._emit(self._buffer.settle()[0])
@@ -639,9 +642,9 @@ class OpenCall(PartBase):
         if is_fault:
             self._parts.fault = message
         # Its place among the events, with its id and its input.
-        said = Raw(dumps_text(self.text()))
+        source = Raw(dumps_text(self.text()))
         self._parts.events.append(
-            Noticed("nameless", name=self.header.call_id, raw=said, choice=self._choice)
+            Noticed("nameless", name=self.header.call_id, raw=source, choice=self._choice)
         )
         self.forget("nameless_call", message)
 

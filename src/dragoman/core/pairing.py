@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter, is_, itemgetter
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from dragoman._json import Raw
 from dragoman.core.fold import is_settled_text
@@ -43,28 +43,22 @@ MAX_COMPARED = 16
 _Place = tuple[int, int]
 
 
-class _Slot:
-    """A call, and the result that it gets."""
+class _Slot(Struct, eq=False):
+    """A call with the id that it keeps or gets, and its result."""
 
-    __slots__ = ("call", "call_id", "place", "result", "source")
-
-    def __init__(self, call: Call, place: _Place) -> None:
-        self.call = call
-        self.call_id = call.call_id
-        self.place = place
-        self.result: Result | None = None
-        self.source: _Place | None = None
+    call: Call
+    call_id: str
+    place: _Place
+    result: Result | None = None
+    source: _Place | None = None
 
 
-class _Window:
+class _Window(Struct, eq=False):
     """A run of assistant turns (by number) with its calls, and the turns after it."""
 
-    __slots__ = ("rest", "run", "slots")
-
-    def __init__(self) -> None:
-        self.run: list[int] = []
-        self.rest: list[int] = []
-        self.slots: list[_Slot] = []
+    run: list[int] = []
+    rest: list[int] = []
+    slots: list[_Slot] = []
 
 
 def pair_results(
@@ -173,7 +167,7 @@ class _Pairing:
         in_run = False
         for number, turn in enumerate(self._turns):
             slots = [
-                _Slot(part, (number, index))
+                _Slot(part, part.call_id, (number, index))
                 for index, part in enumerate(turn.parts)
                 if turn.role == "assistant" and isinstance(part, Call) and part.executor == "client"
             ]
@@ -461,7 +455,7 @@ def put_system_first(turns: Sequence[Turn]) -> tuple[tuple[Turn, ...], tuple[Rep
     ordered = sorted(turns, key=lambda turn: not turn.head)
     count = next((at for at, turn in enumerate(ordered) if not _is_system(turn)), len(ordered))
     leading, rest = ordered[:count], ordered[count:]
-    out = [_with_one_text(_join(leading))] if leading else []
+    runs = [[_with_one_text(_join(leading))]] if leading else []  # each becomes one turn
     repairs: list[Repair] = []
     has_reminder = False  # the last turn holds a reminder
     for number, turn in enumerate(rest, count):
@@ -470,12 +464,12 @@ def put_system_first(turns: Sequence[Turn]) -> tuple[tuple[Turn, ...], tuple[Rep
             repairs.append(Repair("system_as_user", f"turns[{number}]", turn.role))
             turn = structs.replace(turn, role="user", parts=tuple(map(_reminding, turn.parts)))  # noqa: PLW2901
         is_joined = turn.role == "user" and (is_reminder or has_reminder)
-        if is_joined and out and out[-1].role == "user":
-            out[-1] = _join((out[-1], turn))
+        if is_joined and runs and runs[-1][0].role == "user":
+            runs[-1].append(turn)
         else:
-            out.append(turn)
+            runs.append([turn])
         has_reminder = is_joined
-    return tuple(out), tuple(repairs)
+    return tuple([run[0] if len(run) == 1 else _join(run) for run in runs]), tuple(repairs)
 
 
 def _is_system(turn: Turn) -> bool:
@@ -512,9 +506,9 @@ def _join_extras(extras: Sequence[Extra]) -> Extra | None:
         return None
     dialect = extras[0].dialect
     fields: dict[str, Raw] = {}
-    for extra in extras:
+    for extra in reversed(extras):  # of a field that several have, the first counts
         if extra.dialect == dialect:
-            fields = {**extra.fields, **fields}
+            fields |= extra.fields
     return Extra(dialect, fields)
 
 

@@ -33,8 +33,16 @@ EMPTY_SCHEMA = Raw(b'{"type":"object","properties":{}}')
 MAX_DEPTH = 64
 # JSON nested deeper than this is not a real schema, and encoding it could exceed Python's recursion limit.
 MAX_NESTING = 200
-# References may double a schema at every level. No target accepts a schema of this many characters; further references stay.
+# References may double a schema at every level. No target accepts a schema of this many characters, and no real one becomes
+# so many times as long (beside a short one's first few thousand); further references stay.
 MAX_INLINED = 262_144
+MAX_GROWTH = 16
+_SHORT = 4096
+# Characters of a path in a note. Names may be as long as a request, and each sub-schema has a path: without a limit, half a
+# megabyte of schema makes gigabytes of paths.
+MAX_PATH = 300
+# Notes about one schema. Further changes are only counted: every one of them may be a note of `MAX_PATH` characters.
+MAX_NOTES = 100
 
 _TYPES = frozenset({"object", "array", "string", "number", "integer", "boolean", "null"})
 
@@ -109,6 +117,8 @@ def fix_schema(
     out = schema if schema is not None and not notes else raw(fixed)
     if schema is None:
         notes.clear()  # an empty schema for a tool without one is not a change to report
+    if len(notes) > MAX_NOTES:
+        notes[MAX_NOTES:] = [f"and {len(notes) - MAX_NOTES} more changes"]
     if strict:
         reason = _why_not_strict(fixed, rules)
         if reason:
@@ -157,13 +167,23 @@ def _fix(
     def visit(value: object, keyword: str, place: str) -> object:
         if isinstance(value, dict):
             below = cast("_Schema", value)
-            return _fix(below, rules, notes, f"{where}/{place}", depth + 1)
+            return _fix(below, rules, notes, _under(where, place), depth + 1)
         if isinstance(value, bool) and keyword not in _BOOLEAN:
-            notes.append(f"wrote the schema {str(value).lower()} as an object at {where}/{place}")
+            notes.append(
+                f"wrote the schema {str(value).lower()} as an object at {_under(where, place)}"
+            )
             return {} if value else {"not": {}}
         return value
 
     return out if depth >= MAX_DEPTH else _map(out, visit)
+
+
+def _under(where: str, step: str) -> str:
+    """The path of a sub-schema."""
+    if len(where) > MAX_PATH:
+        return where
+    path = f"{where}/{step}"
+    return path if len(path) <= MAX_PATH else f"{path[:MAX_PATH]}…"
 
 
 def _spell_type(value: object) -> object:
@@ -198,7 +218,7 @@ def _close(schema: _Schema, notes: list[str], where: str = "", depth: int = 0) -
     properties = out.get("properties")
     if _is_object(out) and out.get("additionalProperties", False) is False:
         named = cast("_Schema", properties) if isinstance(properties, dict) else {}
-        required = _required(out)
+        required = required_names(out)
         optional = [name for name in named if name not in required]
         if optional or "additionalProperties" not in out:
             notes.append(f"closed the object at {where or '/'}")
@@ -212,7 +232,7 @@ def _close(schema: _Schema, notes: list[str], where: str = "", depth: int = 0) -
     def visit(value: object, _: str, place: str) -> object:
         if not isinstance(value, dict):
             return value
-        return _close(cast("_Schema", value), notes, f"{where}/{place}", depth + 1)
+        return _close(cast("_Schema", value), notes, _under(where, place), depth + 1)
 
     return out if depth >= MAX_DEPTH else _map(out, visit)
 
@@ -248,14 +268,14 @@ def _why_not_strict(schema: _Schema, rules: SchemaRules) -> str:
                 return f"the object at {place} allows other properties"
             properties = here.get("properties")
             named = cast("_Schema", properties) if isinstance(properties, dict) else {}
-            optional = sorted(named.keys() - _required(here))
+            optional = sorted(named.keys() - required_names(here))
             if optional:
                 return f"{optional[0]} is not required at {place}"
         elif not _SHAPES & here.keys():
             return f"no type at {place}"
         for _, step, below in _below(here):
             if isinstance(below, dict):
-                waiting.append((f"{where}/{step}", cast("_Schema", below)))
+                waiting.append((_under(where, step), cast("_Schema", below)))
     return ""
 
 
@@ -266,7 +286,8 @@ def _is_object(schema: _Schema) -> bool:
     )
 
 
-def _required(schema: _Schema) -> set[str]:
+def required_names(schema: dict[str, object]) -> set[str]:
+    """The names of the members that a schema requires."""
     names = schema.get("required")
     return {str(name) for name in cast("list[object]", names)} if isinstance(names, list) else set()
 
@@ -321,7 +342,7 @@ class _Inliner:
     def __init__(self, root: _Schema, notes: list[str]) -> None:
         self._root = root
         self._notes = notes
-        self._budget = MAX_INLINED
+        self._budget = min(MAX_INLINED, _SHORT + MAX_GROWTH * _measure(root)[0])
         self._sizes: dict[str, int] = {}
         self._is_partial = False
 
@@ -543,13 +564,8 @@ class _Check:
 
 
 def _has_type(wanted: object, value: object) -> bool:
-    if isinstance(wanted, list):
-        return any(_has_type(one, value) for one in cast("list[object]", wanted))
-    match wanted:
-        case str():
-            return _is_of_type(wanted.lower(), value)
-        case _:
-            return True
+    kinds = cast("list[object]", wanted) if isinstance(wanted, list) else [wanted]
+    return any(not isinstance(kind, str) or _is_of_type(kind.lower(), value) for kind in kinds)
 
 
 def _is_of_type(wanted: str, value: object) -> bool:

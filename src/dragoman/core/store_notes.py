@@ -50,7 +50,7 @@ class AnswerEnd(Struct, frozen=True, kw_only=True):
     fail: Callable[[ErrorInfo], bytes] | None = None
 
 
-class StoreNotes:
+class StoreNotes(Struct, eq=False):
     """The notes of one answer of one upstream.
 
     `response_id`: the id that was sent at the beginning. For an encoded answer, `opening` builds the response object that
@@ -58,18 +58,13 @@ class StoreNotes:
     `first_frame` and `last_frame`.
     """
 
-    __slots__ = (
-        *("_events", "_outcome", "end", "first_frame", "last_frame", "opening", "response_id"),
-    )
-
-    def __init__(self) -> None:
-        self.response_id = ""
-        self.opening: Callable[[], bytes] | None = None
-        self.first_frame = b""
-        self.last_frame = b""
-        self.end: AnswerEnd | None = None
-        self._events: list[Event] = []
-        self._outcome: Outcome | None = None
+    response_id: str = ""
+    opening: Callable[[], bytes] | None = None
+    first_frame: bytes = b""
+    last_frame: bytes = b""
+    end: AnswerEnd | None = None
+    _events: list[Event] = []
+    _outcome: Outcome | None = None
 
     def begin(self, response_id: str, opening: Callable[[], bytes]) -> None:
         """An encoder has begun the answer, or continues an answer that was relayed so far."""

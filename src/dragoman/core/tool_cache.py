@@ -7,7 +7,7 @@ and the key alone, and must never be changed.
 
 from collections.abc import Callable, Hashable, Iterable
 from functools import lru_cache
-from typing import TypeVar, TypeVarTuple
+from typing import TypeVar, TypeVarTuple, cast
 
 from dragoman._json import Raw
 from dragoman.core.losses import LossBook
@@ -24,6 +24,9 @@ MAX_LISTS = 64
 MAX_SOURCE = 262_144
 # A list is encoded for a handful of targets; a caller whose keys never repeat must not fill the memory.
 MAX_MADE = 32
+# Characters. Some keys have names that the client chose, as many and as long as a request may have. A value with a longer key
+# is made each time; the keys of agents, with the names of a hundred tools, are shorter.
+MAX_KEY = 32_768
 
 
 class CachedTools(tuple[Tool, ...]):  # noqa: SLOT001 -- a tuple can have no slot with a value
@@ -84,7 +87,18 @@ def made_of(tools: tuple[Tool, ...], key: Hashable, make: Callable[[*Ts], T], *a
         return made[key]  # type: ignore[return-value]  # a key stands for a type; a cast is a call, and there are many
     except KeyError:
         pass  # `make` is called outside, so that its exceptions have no context
-    if len(made) >= MAX_MADE:
-        made.clear()
-    found = made[key] = make(*arguments)
+    found = make(*arguments)
+    if _size_of(key) <= MAX_KEY:
+        if len(made) >= MAX_MADE:
+            made.clear()
+        made[key] = found
     return found
+
+
+def _size_of(key: object) -> int:
+    """The characters in a key, approximately."""
+    if isinstance(key, str):
+        return len(key)
+    if isinstance(key, (tuple, frozenset)):
+        return 1 + sum(map(_size_of, cast("Iterable[object]", key)))
+    return 1

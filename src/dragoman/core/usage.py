@@ -6,6 +6,7 @@ from operator import itemgetter
 
 from msgspec import Struct, structs
 
+from dragoman.core.fields import own_fields
 from dragoman.model.events import (
     Event,
     Failed,
@@ -27,6 +28,10 @@ _COUNTS = tuple(field.name for field in structs.fields(Usage) if field.name != "
 
 # A log line names at most this many calls of an answer; further calls are only counted.
 MAX_NAMES = 32
+
+# Fields beside the counts that are merged. No vendor's report has half as many; a stream may report any number of times, each
+# time with other fields.
+MAX_FIELDS = 64
 
 # Calls of one answer that are noted: more than any model makes in a turn. Further calls are only counted.
 MAX_NOTED = 1024
@@ -120,8 +125,10 @@ def merge_usage(old: Usage | None, new: Usage) -> Usage:
         return new
     stated = {name: value for name, value in structs.asdict(new).items() if value is not None}
     extra = new.extra
-    if extra is not None and old.extra is not None and old.extra.dialect == extra.dialect:
-        stated["extra"] = Extra(extra.dialect, {**old.extra.fields, **extra.fields})
+    if extra is not None:
+        known = own_fields(extra.dialect, old.extra)
+        if len(known) <= MAX_FIELDS:
+            stated["extra"] = Extra(extra.dialect, {**known, **extra.fields})
     return structs.replace(old, **stated)
 
 

@@ -38,6 +38,8 @@ _SEALED = b'"' + ENVELOPE.encode("ascii")  # the beginning of a JSON string that
 
 # Agents send the same tools with every request of a session: a hundred tools of ten sessions.
 _SCHEMAS_KEPT = 1024
+# Bytes. Real schemas have some thousand; a client may send one as long as a request may be.
+_LONGEST_KEPT = 16_384
 
 
 def relay_request(  # noqa: PLR0913 -- the request, its target, and the changes
@@ -174,16 +176,18 @@ def _is_fitting(tool: Tool, target: Target, default: Target) -> bool:
         return target.builtin == default.builtin or tool.kind in (*target.builtin, "other")
     if tool.strict and not target.strict:
         return False
-    return (
-        tool.schema is None
-        or target.schemas == default.schemas
-        or _is_fitting_schema(bytes(tool.schema), target.schemas, tool.strict)
-    )
+    if tool.schema is None or target.schemas == default.schemas:
+        return True
+    schema = bytes(tool.schema)
+    is_fitting = _recall_fitting if len(schema) <= _LONGEST_KEPT else _is_fitting_schema
+    return is_fitting(schema, target.schemas, tool.strict)
 
 
-@lru_cache(maxsize=_SCHEMAS_KEPT)
 def _is_fitting_schema(schema: bytes, rules: SchemaRules, strict: bool | None) -> bool:  # noqa: FBT001 -- a cache's key
     return not fix_schema(Raw(schema), rules, strict=strict)[2]
+
+
+_recall_fitting = lru_cache(_SCHEMAS_KEPT)(_is_fitting_schema)
 
 
 def _has_its_limit(request: Request, target: Target) -> bool:

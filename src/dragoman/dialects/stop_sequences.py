@@ -121,8 +121,8 @@ class _OpenText(Struct, eq=False):
     state: int = 0
     held: deque[TextDelta] = field(default_factory=deque[TextDelta])
     size: int = 0
-    emitted: list[str] = field(default_factory=list[str])
-    annotations: list[Annotation] = field(default_factory=list[Annotation])
+    emitted: list[str] = []
+    annotations: list[Annotation] = []
 
     def release(self, keep: int = 0, *, is_cut: bool = False) -> list[Event]:
         """Emit held text, but not the last `keep` characters. A delta with logprobs is split only by the cut."""

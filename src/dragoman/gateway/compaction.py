@@ -28,8 +28,8 @@ from dragoman.dialects.messages.context_management import (
     native_block,
     pack_native,
     unpack_block,
-    with_summary_wish,
-    without_summary_wish,
+    with_summary_field,
+    without_summary_field,
 )
 from dragoman.dialects.responses.compaction import (
     TRIGGER_TURN,
@@ -107,7 +107,7 @@ def prepare(
     # Earlier summaries are not retained: the new one contains them.
     kept = retained(asked.request.turns) if is_compact else None
     if not is_native and _packs_block(target):
-        request = with_summary_wish(_settled(structs.replace(request, turns=_spoken(request))))
+        request = with_summary_field(_settled(structs.replace(request, turns=_spoken(request))))
         return _rebuilt(request), SummaryPlan(kept, "messages")
     if is_native:
         request = structs.replace(request, turns=(*_spoken(request), TRIGGER_TURN))
@@ -165,7 +165,7 @@ def summary_request(request: Request, target: AttemptTarget) -> Request:
 
     It offers no tools. Only where a conversation with calls is refused without them, the tools stay and may not be called.
     """
-    request, wish = without_summary_wish(request) if asks_for_summary(request) else (request, None)
+    request, wish = without_summary_field(request) if asks_for_summary(request) else (request, None)
     instruction = INSTRUCTION if wish is None else f"{INSTRUCTION}\n\n{wish}"
     keeps_tools = _needs_tools(request, target)
     return structs.replace(

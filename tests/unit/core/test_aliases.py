@@ -136,13 +136,12 @@ def test_a_reserved_name_is_renamed_and_found_again() -> None:
 def test_customs_are_known_by_their_wire_names() -> None:
     """M124: the kind is that of the source, whatever it is called on the wire."""
     names = NameMap.build([Tool(name="apply.patch", namespace="editor", kind="custom")])
-    assert names.customs == {names.wire("apply.patch", "editor")}
+    assert names.origins[None, names.wire("apply.patch", "editor")].kind == "custom"
 
 
 def test_the_first_of_two_tools_with_one_name_counts() -> None:
     names = NameMap.build([Tool(name="f", kind="custom"), Tool(name="f"), Tool(name="g")])
     assert names.origin("f") == ToolRef("f", "custom")
-    assert names.customs == {"f"}
 
 
 @pytest.mark.parametrize(

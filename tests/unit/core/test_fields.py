@@ -80,7 +80,7 @@ def test_numbers_are_read_and_booleans_are_no_numbers() -> None:
     assert (read_int(FIELDS.get("int")), read_float(FIELDS.get("float"))) == (7, 1.5)
     assert (read_int(FIELDS.get("true")), read_float(FIELDS.get("true"))) == (None, None)
     assert read_int(FIELDS.get("none")) is None
-    assert read_float(FIELDS.get("huge")) == float("inf")
+    assert read_float(FIELDS.get("huge")) is None
     assert read_int(BROKEN) is None
     assert (read_bool(FIELDS.get("true")), read_bool(FIELDS.get("int"))) == (True, None)
 
@@ -132,6 +132,14 @@ def test_any_value_is_read_one_level_deep(source: bytes, value: object) -> None:
 
 def test_half_a_character_in_a_list_does_not_hide_it() -> None:
     assert read_shallow(Raw(b'["\\ud83d", 1]')) == [Raw(b'"\\ud83d"'), Raw(b"1")]
+
+
+def test_the_items_of_an_array_keep_their_source_also_beside_half_a_character() -> None:
+    sources = [b'"\\ud83d"', b"1.50", b'{"a": 1, "a":2.0}', b"[1 ,2]", b"1e999", b'"\\u00e9"']
+    assert read_shallow(Raw(b" [ " + b" ,\n".join(sources) + b"\t]")) == list(map(Raw, sources))
+    assert read_shallow(Raw(b'[[],["\\ud83d"]]')) == [Raw(b"[]"), Raw(b'["\\ud83d"]')]
+    deep = b"[" * 700 + b'"\\ud83d"' + b"]" * 700
+    assert read_shallow(Raw(b"[" + deep + b",1]")) == [Raw(deep), Raw(b"1")]
 
 
 def test_what_is_no_json_is_refused() -> None:

@@ -7,7 +7,7 @@ import pytest
 from msgspec import structs
 
 from dragoman._json import Raw
-from dragoman.core.loaded_tools import NOTHING_FOUND, in_order_of_loading
+from dragoman.core.loaded_tools import MAX_DESCRIBED, NOTHING_FOUND, in_order_of_loading
 from dragoman.dialects.registry import codec
 from dragoman.dialects.translate import translate_request
 from dragoman.model.parts import Dialect, Opaque, Result
@@ -82,3 +82,26 @@ def test_an_upstream_with_deferred_tools_gets_the_empty_list() -> None:
     body = json.dumps({"model": "m", "input": NOT_FOUND, "tools": [SEARCH]}).encode()
     sent = json.loads(translate_request(body, "responses", "responses").body)
     assert sent["input"][2] == NOT_FOUND[2]
+
+
+def test_definitions_beyond_the_longest_context_are_names_only() -> None:
+    """A reference of thirty bytes must not stand for megabytes each time."""
+    schema = {"type": "object", "description": "x" * 1_000_000}
+    tools = [
+        {"name": "big", "input_schema": schema, "defer_loading": True},
+        {"name": "find", "input_schema": {"type": "object"}},
+    ]
+    messages: list[Json] = [{"role": "user", "content": "hi"}]
+    for number in range(40):
+        call: Json = {"type": "tool_use", "id": f"c{number}", "name": "find", "input": {}}
+        loaded = [{"type": "tool_reference", "tool_name": "big"}]
+        result = {"type": "tool_result", "tool_use_id": f"c{number}", "content": loaded}
+        messages += [
+            {"role": "assistant", "content": [call]},
+            {"role": "user", "content": [result]},
+        ]
+    fields = {"model": "m", "max_tokens": 9, "tools": tools, "messages": messages}
+    sent = translate_request(json.dumps(fields).encode(), "messages", "chat")
+    assert len(sent.body) < MAX_DESCRIBED + 2_000_000
+    assert [loss.code for loss in sent.losses].count("tool_definition") == 32
+    assert sent.body.count(rb"<function>{\"name\":\"big\"}</function>") == 32

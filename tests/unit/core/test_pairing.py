@@ -2,6 +2,7 @@
 
 from collections import Counter
 from itertools import pairwise
+from time import process_time
 
 import pytest
 from hypothesis import given
@@ -15,6 +16,7 @@ from dragoman.core.pairing import (
     mark_error,
     merge_turns,
     pair_results,
+    put_system_first,
     unmark_error,
 )
 from dragoman.model.outcome import Repair
@@ -691,3 +693,21 @@ def test_a_marked_text_comes_back_as_it_was(text: str) -> None:
 @given(st.text().filter(lambda text: not text.startswith(ERROR_MARK)))
 def test_a_text_without_the_mark_is_no_error(text: str) -> None:
     assert unmark_error(text) == (text, False)
+
+
+def test_many_late_system_turns_are_joined_once() -> None:
+    late = [
+        Turn(role="system", parts=(Text(text="a"),), extra=extra_of(number))
+        for number in range(50_000)
+    ]
+    start = process_time()
+    turns, repairs = put_system_first((Turn(role="user", parts=(Text(text="hi"),)), *late))
+    assert process_time() - start < 5
+    assert [(turn.role, len(turn.parts)) for turn in turns] == [("user", 50_001)]
+    assert turns[0].extra == Extra("chat", {"a": Raw(b"0"), "b": Raw(b"1")})
+    assert len(repairs) == 50_000
+
+
+def extra_of(number: int) -> Extra:
+    """Of a field that several turns have, the first counts."""
+    return Extra("chat", {"ab"[number % 2]: Raw(b"%d" % number)})

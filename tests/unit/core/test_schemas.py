@@ -1,6 +1,7 @@
 """Schemas are changed where a target would refuse them, and nowhere else."""
 
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -220,6 +221,24 @@ def test_nesting_without_end_is_replaced() -> None:
     assert bytes(fix_schema(deeper)[0]) == bytes(EMPTY_SCHEMA)
 
 
+@pytest.mark.parametrize("strict", [True, None])
+def test_notes_and_paths_stay_small_however_long_the_names(strict: bool | None) -> None:
+    inner = {f"b{number}": {"type": None} for number in range(2_000)}
+    below = {"type": "object", "properties": inner, "additionalProperties": False}
+    schema = {"type": "object", "properties": {"a" * 200_000: below}}
+    tracemalloc.start()
+    try:
+        _, flag, notes = fix(schema, SchemaRules(close_strict=True), strict=strict)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert sum(map(len, notes)) < 100_000
+    assert notes[100].endswith("more changes")
+    assert len(notes) == (102 if strict else 101)
+    assert peak < 20_000_000
+    assert not flag
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -413,6 +432,11 @@ def test_references_that_multiply_stop_at_the_limit() -> None:
     fixed, _, _ = fix(schema, INLINE)
     assert len(json.dumps(fixed)) < 3 * MAX_INLINED
     assert fixed["$defs"] == defs
+    few = {name: defs[name] for name in list(defs)[:12]}
+    short = {"type": "object", "properties": {"a": {"$ref": "#/$defs/d11"}}, "$defs": few}
+    fixed, _, _ = fix(short, INLINE)
+    assert len(json.dumps(fixed)) < 40 * len(json.dumps(short))
+    assert fixed["$defs"] == few
 
 
 def test_references_nested_deeper_than_we_walk_stay() -> None:
@@ -609,6 +633,17 @@ def test_a_schema_that_refers_to_itself_is_walked_with_the_value() -> None:
     }
     assert satisfies(tree, {"name": "a", "children": [{"name": "b", "children": [{"name": "c"}]}]})
     assert not satisfies(tree, {"name": "a", "children": [{"name": "b", "children": [{"x": 1}]}]})
+
+
+def test_a_value_and_a_schema_that_are_nested_deeply_give_an_answer() -> None:
+    deep: list[object] = []
+    for _ in range(700):
+        deep = [deep]
+    assert not satisfies({"enum": [1]}, deep)
+    assert not satisfies({"enum": [deep]}, 1)
+    assert satisfies({"type": deep}, 1)
+    tools = [tool(name, {"properties": {"a": {"enum": [1]}}}) for name in ("one", "other")]
+    assert resolve_name(json.dumps({"a": deep}), tools, 0, "schema") is None
 
 
 def test_endless_references_and_alternatives_are_not_satisfied() -> None:

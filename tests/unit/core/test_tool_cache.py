@@ -4,6 +4,7 @@ import pytest
 
 from dragoman._json import Raw
 from dragoman.core.tool_cache import (
+    MAX_KEY,
     MAX_LISTS,
     MAX_MADE,
     MAX_SOURCE,
@@ -76,3 +77,13 @@ def test_keys_that_never_repeat_do_not_fill_the_memory() -> None:
     for number in range(3 * MAX_MADE):
         made_of(kept, number, lambda: None)
     assert len(kept.made) <= MAX_MADE
+
+
+def test_a_value_whose_key_has_long_names_of_the_client_is_not_kept() -> None:
+    kept = CachedTools(TOOLS)
+    long = ("names", frozenset({(None, "a" * MAX_KEY)}))
+    made = [made_of(kept, long, lambda: ["new"]) for _ in range(2)]
+    assert made[0] is not made[1]
+    many = ("names", tuple((None, str(number)) for number in range(MAX_KEY // 2)))
+    made_of(kept, many, lambda: None)
+    assert not kept.made

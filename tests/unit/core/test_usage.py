@@ -4,6 +4,7 @@ from hashlib import sha256
 
 from dragoman._json import Raw
 from dragoman.core.usage import (
+    MAX_FIELDS,
     MAX_NOTED,
     InputHash,
     add_usage,
@@ -31,6 +32,17 @@ def test_later_usage_replaces_what_it_states_and_nothing_else() -> None:
     assert merge_usage(old, Usage(extra=EXTRA)).extra == EXTRA
     assert merge_usage(Usage(input=1), new) == Usage(input=1, output=9, extra=new.extra)
     assert merge_usage(None, new) is new
+
+
+def test_reports_with_ever_other_fields_do_not_grow_without_end() -> None:
+    merged = Usage()
+    for number in range(1_000):
+        report = Usage(output=number, extra=Extra("chat", {f"field_{number}": Raw(b"1")}))
+        merged = merge_usage(merged, report)
+        assert merged.extra is not None
+        assert len(merged.extra.fields) <= MAX_FIELDS + 1
+        assert f"field_{number}" in merged.extra.fields
+    assert merged.output == 999
 
 
 def test_usage_adds_up_and_what_nobody_states_stays_unstated() -> None:

@@ -1,6 +1,7 @@
 """Requests to an upstream of the client's own dialect: as they came, or why not."""
 
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -321,6 +322,22 @@ def test_schema_is_fixed_only_where_the_operator_says_so(dialect: str) -> None:
     lenient = replace(own.target, schemas=SchemaRules(drop=frozenset({"$other"})))
     body = body_of(dialect)
     assert relayed(dialect, body, lenient).body is body
+
+
+def test_schemas_that_are_as_long_as_a_request_are_not_remembered() -> None:
+    target = replace(codec("chat").target, schemas=SchemaRules(drop=frozenset({"$other"})))
+    tracemalloc.start()
+    try:
+        for number in range(20):
+            schema = {**SCHEMA, "description": str(number) * 400_000}
+            function = {"name": "f", "parameters": schema}
+            body = body_of("chat", tools=[{"type": "function", "function": function}])
+            assert relayed("chat", body, target).body is body
+            del schema, function, body
+        left = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert left < 2_000_000
 
 
 def test_strict_tools_are_taken_back_where_the_upstream_knows_none() -> None:

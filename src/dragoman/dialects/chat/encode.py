@@ -9,6 +9,8 @@ must not overlap within a choice; a `core.serialize.Serializer` before this enco
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Never, assert_never
 
+from msgspec import Struct
+
 from dragoman._json import Raw, dumps, dumps_text, dumps_texts
 from dragoman.core.fields import own_fields, read_fragment, read_present
 from dragoman.core.ids import Minter
@@ -93,17 +95,14 @@ _TAKES: dict[type[Part], type[Event]] = {
 _NO_ENVELOPE = ChunkEnvelope({})
 
 
-class ChoiceState:
+class ChoiceState(Struct, eq=False):
     """What was written of one choice."""
 
-    __slots__ = ("calls", "has_cut_call", "has_sound", "is_finished", "open_part")
-
-    def __init__(self) -> None:
-        self.calls = 0
-        self.has_sound = False
-        self.has_cut_call = False
-        self.is_finished = False
-        self.open_part: int | None = None
+    calls: int = 0
+    has_sound: bool = False
+    has_cut_call: bool = False
+    is_finished: bool = False
+    open_part: int | None = None
 
 
 class _OpenPart:

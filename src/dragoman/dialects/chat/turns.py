@@ -4,6 +4,7 @@ A regular message, as nearly all are, is read by its typed shape; any other is r
 turn for a regular message. Chat has no error flag for results, so the text carries the mark of `core.pairing`.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from operator import attrgetter
@@ -211,7 +212,7 @@ class MessageWriter:
     # --- assistant ----------------------------------------------------------------------------------------------------
 
     def _assistant(self, turn: Turn, where: str) -> _Message | None:
-        said: list[Part] = []
+        content_parts: list[Part] = []
         thoughts: list[Reasoning] = []
         calls: list[Call] = []
         message: _Message = {"role": "assistant"}
@@ -233,8 +234,8 @@ class MessageWriter:
                 case Media() if write_media(part, None) is None:
                     self._book.note("assistant_media", where, _described(part))
                 case _:
-                    said.append(part)
-        content = self._plain(said, where)
+                    content_parts.append(part)
+        content = self._plain(content_parts, where)
         message |= self._reasoning(thoughts, where)
         is_empty = not content and not calls and len(message) == 1
         if is_empty and not self._is_own:
@@ -443,7 +444,7 @@ def read_turns(fields: Fields, key: str) -> tuple[Turn, ...]:
 class _TurnReader:
     def __init__(self) -> None:
         self._legacy_calls = 0
-        self._unanswered: dict[str, list[str]] = {}  # ids of legacy calls by name
+        self._unanswered: dict[str, deque[str]] = {}  # ids of legacy calls by name
 
     def read(self, message: Raw, path: str) -> Turn:
         plain = read_typed(message)
@@ -496,7 +497,7 @@ class _TurnReader:
             refuse(f"{path}.{LEGACY_CHOICE}.name", "a name", read_present(raw).get("name"))
         self._legacy_calls += 1
         call_id = f"call_function_{self._legacy_calls}"
-        self._unanswered.setdefault(entry.name, []).append(call_id)
+        self._unanswered.setdefault(entry.name, deque()).append(call_id)
         extra = Extra("chat", {**entry.extra, **_MARK.fields}) if entry.extra else _MARK
         return Call(call_id=call_id, name=entry.name, input=_input(entry), extra=extra)
 
@@ -508,7 +509,7 @@ class _TurnReader:
         extra = extra_of("chat", fields, MESSAGE_FIELDS["tool"])
         if is_legacy:
             waiting = self._unanswered.get(name or "")
-            call_id = waiting.pop(0) if waiting else call_id
+            call_id = waiting.popleft() if waiting else call_id
             extra = Extra("chat", {**own_fields("chat", extra), **_MARK.fields})
         kept, is_error = _unmark(content)
         return Result(

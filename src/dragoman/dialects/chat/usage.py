@@ -39,7 +39,7 @@ def read_usage(value: Raw) -> Usage:
     try:
         plain = _decode(value)
     except FAST_FAILURES:
-        return _read_odd(value)
+        return _read_leniently(value)
     given = plain.prompt_tokens_details or _NO_INPUT
     made = plain.completion_tokens_details or _NO_OUTPUT
     return Usage(
@@ -54,7 +54,7 @@ def read_usage(value: Raw) -> Usage:
     )
 
 
-def _read_odd(value: Raw) -> Usage:
+def _read_leniently(value: Raw) -> Usage:
     """Read usage with missing counts, counts of another type, or unknown fields."""
     counts = _stated(loads(bytes(value)))
     given = _stated(counts.get(_INPUT_DETAILS))

@@ -14,7 +14,9 @@ message has: exact arguments, encrypted reasoning, and the actions of Codex's ow
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Literal
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman._json import FAST_FAILURES, Raw, as_object
@@ -86,7 +88,7 @@ _ESSENTIAL = frozenset({"input", "output"})
 _DEFAULT_LIMIT = "codex"
 
 
-class TurnUsage:
+class TurnUsage(Struct, eq=False):
     """Counts the usage of one answer. Codex reports the sum of the thread and the last model response; an answer is neither.
 
     The usage of the thread before the first report of this answer is subtracted from every report. If each model response
@@ -94,9 +96,8 @@ class TurnUsage:
     the response's calls, and so in the next answer.
     """
 
-    def __init__(self) -> None:
-        self._before: dict[str, int] | None = None
-        self._added: dict[str, int] | None = None
+    _before: dict[str, int] | None = None
+    _added: dict[str, int] | None = None
 
     def by_response(self) -> None:
         """Count the reports of model responses; the thread's reports concern an earlier answer or repeat them."""
@@ -116,9 +117,7 @@ class TurnUsage:
         """Return the answer's usage so far; None if the report has no numbers."""
         last = _counts(read_object(report.get("last")))
         total = _counts(read_object(report.get("total"))) or last
-        if not total:
-            return None
-        if self._added is not None:
+        if not total or self._added is not None:
             return None
         if self._before is None:
             self._before = {name: count - last.get(name, 0) for name, count in total.items()}
@@ -154,8 +153,8 @@ class CodexReader:
         self._handlers: Mapping[str, Callable[[Fields, Fields], None]] = {
             "turn/started": self._turn_started,
             "turn/completed": self._turn_completed,
-            "item/started": self._item_started,
-            "item/completed": self._item_completed,
+            "item/started": partial(self._see_item, "started"),
+            "item/completed": partial(self._see_item, "completed"),
             "item/agentMessage/delta": self._message_delta,
             "item/reasoning/summaryPartAdded": self._nothing,
             "item/reasoning/summaryTextDelta": partial(self._add_thought, "summary"),
@@ -279,29 +278,19 @@ class CodexReader:
     def _turn_started(self, params: Fields, _: Fields) -> None:
         self._begin(read_int(read_object(params.get("turn")).get("startedAt")))
 
-    def _item_started(self, params: Fields, _: Fields) -> None:
+    def _see_item(self, stage: Literal["started", "completed"], params: Fields, _: Fields) -> None:
         item = read_object(params.get("item"))
         kind = read_fragment(item.get("type")) or ""
         if kind in _ECHOES:
             return
         self._begin()
         if kind in ("agentMessage", "reasoning"):
-            self._items.start(item, is_message=kind == "agentMessage")
+            read = self._items.start if stage == "started" else self._items.complete
+            read(item, is_message=kind == "agentMessage")
         elif kind == "dynamicToolCall":
-            self._see_call("started", item)
-        else:
+            self._see_call(stage, item)
+        elif stage == "started":
             self._progress("item/started", params, "item")
-
-    def _item_completed(self, params: Fields, _: Fields) -> None:
-        item = read_object(params.get("item"))
-        kind = read_fragment(item.get("type")) or ""
-        if kind in _ECHOES:
-            return
-        self._begin()
-        if kind in ("agentMessage", "reasoning"):
-            self._items.complete(item, is_message=kind == "agentMessage")
-        elif kind == "dynamicToolCall":
-            self._see_call("completed", item)
         elif (whole := raw_of(params, "item")) is not None and not is_phantom(
             read_json(params.get("item"))
         ):

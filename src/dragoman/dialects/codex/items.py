@@ -24,6 +24,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman._json import is_strict, raw
+from dragoman.core.aliases import ToolKey
 from dragoman.core.fields import (
     Fields,
     read_fragment,
@@ -198,9 +199,7 @@ class Calls:
 
     def __init__(self, parts: Parts, context: DecodeContext) -> None:
         self._parts = parts
-        self._offered: set[tuple[str | None, str]] = {
-            (tool.namespace, tool.name) for tool in context.tools
-        }
+        self._offered: set[ToolKey] = {(tool.namespace, tool.name) for tool in context.tools}
         self._is_offer_known = bool(self._offered)
         self._is_private = False
         self._known: dict[str, KnownCall] = {}
@@ -232,7 +231,7 @@ class Calls:
         """Read a call of a client's tool, from an item or from the request to run it. False: it has no name."""
         call = Call(
             call_id=read_text(fields.get("callId")) or read_text(fields.get("id")) or "",
-            name=(read_text(fields.get("tool")) or ""),
+            name=read_text(fields.get("tool")) or "",
             namespace=_namespace(fields),
             input=input_of(fields, "arguments"),
         )
@@ -247,9 +246,9 @@ class Calls:
         is_function = read_fragment(fields.get("type")) == "function_call"
         call = Call(
             call_id=read_text(fields.get("call_id")) or read_text(fields.get("id")) or "",
-            name=(read_text(fields.get("name")) or ""),
+            name=read_text(fields.get("name")) or "",
             namespace=_namespace(fields),
-            input=_raw_arguments(fields) if is_function else (read_text(fields.get("input")) or ""),
+            input=_raw_arguments(fields) if is_function else read_text(fields.get("input")) or "",
             kind="function" if is_function else "custom",
             item_id=read_text(fields.get("id")) or None,
         )
@@ -262,18 +261,19 @@ class Calls:
     def see_output(self, fields: Fields) -> None:
         """Read a tool's output. An output of Codex's own tools becomes a Result; the client knows its tools' outputs."""
         output = read_json(fields.get("output"))
-        known = self._known.get(read_text(fields.get("call_id")) or "")
+        call_id = read_text(fields.get("call_id")) or ""
+        known = self._known.get(call_id)
         if known is None or is_phantom(output):
             return
         if self._is_private and known.executor == "provider":
-            self._hide((read_text(fields.get("call_id")) or ""), fields)
+            self._hide(call_id, fields)
             return
         is_news = known.executor == "provider" and not known.answered
         known.answered = True
         if is_news:
             self._parts.add_whole(
                 Result(
-                    call_id=(read_text(fields.get("call_id")) or ""),
+                    call_id=call_id,
                     content=_content(output),
                     kind=known.kind,
                     executor="provider",
@@ -284,11 +284,9 @@ class Calls:
     def _hide(self, call_id: str, item: Fields) -> None:
         """Emit a call or output of Codex's own tools as an Opaque."""
         self._known[call_id] = KnownCall("provider", "other")
-        kind, item_id = (read_text(item.get("type")) or ""), (read_text(item.get("id")) or "")
-        raw_item = raw(dict(item))
-        self._parts.add_whole(
-            Opaque(dialect="codex", type=kind, raw=raw_item, item_id=item_id or None)
-        )
+        kind, item_id = read_text(item.get("type")) or "", read_text(item.get("id")) or None
+        whole = raw(dict(item))
+        self._parts.add_whole(Opaque(dialect="codex", type=kind, raw=whole, item_id=item_id))
 
     def _executor(self, call: Call) -> Executor:
         if call.kind == "custom":

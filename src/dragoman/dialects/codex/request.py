@@ -23,7 +23,7 @@ from typing import assert_never
 from msgspec import structs
 
 from dragoman._json import dumps_document
-from dragoman.core.aliases import NameLimits, NameMap, alias_id, is_named
+from dragoman.core.aliases import NameLimits, NameMap, ToolKey, alias_id, is_named
 from dragoman.core.freeform import wrap_input, wrapper_tool
 from dragoman.core.loaded_tools import LoadedTools, in_order_of_loading
 from dragoman.core.losses import (
@@ -270,19 +270,15 @@ def _image(media: Media) -> _Item | None:
 RESERVED_PREFIX = "mcp__"
 _REPLACEMENT = "mcp_"
 
-_Key = tuple[str | None, str]
 
-
-def wire_names(
-    tools: tuple[Tool, ...], used: Sequence[tuple[str | None, str]], limits: NameLimits
-) -> NameMap:
+def wire_names(tools: tuple[Tool, ...], used: Sequence[ToolKey], limits: NameLimits) -> NameMap:
     """Return a wire name for every tool, and for every (namespace, name) that calls in the history use."""
     names = NameMap.build(tools, used, limits)
     reserved = {key: wire for key, wire in names.wires.items() if wire.startswith(RESERVED_PREFIX)}
     if not reserved:
         return names
     taken = set(names.wires.values())
-    changed: dict[_Key, str] = {}
+    changed: dict[ToolKey, str] = {}
     for key, wire in reserved.items():
         changed[key] = _free(wire, taken, limits.max_length)
         taken.add(changed[key])
@@ -293,7 +289,6 @@ def wire_names(
         origins={
             (None, wires[key]): names.origins[None, wire] for key, wire in names.wires.items()
         },
-        customs=frozenset(wires[key] for key, wire in names.wires.items() if wire in names.customs),
         plain=names.plain.difference(reserved.values()),
         is_same=False,
     )
@@ -317,7 +312,7 @@ def offer_tools(
     allowed = _allowed(choice)
     offered: list[_Item] = []
     repairs: list[Repair] = []
-    seen: set[tuple[str | None, str]] = set()
+    seen: set[ToolKey] = set()
     for number, tool in enumerate(tools):
         where = f"tools[{number}]"
         key = (tool.namespace, tool.name)
@@ -334,7 +329,7 @@ def offer_tools(
     return offered, repairs
 
 
-def _allowed(choice: ToolChoice | None) -> set[tuple[str | None, str]] | None:
+def _allowed(choice: ToolChoice | None) -> set[ToolKey] | None:
     """Return the only tools to offer; None for all."""
     match choice:
         case ToolChoice(mode="none"):

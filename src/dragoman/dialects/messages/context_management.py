@@ -185,7 +185,7 @@ def write_compact_edit(request: Request, target: Target) -> dict[str, Raw]:
     return {EDITS_FIELD: Raw(dumps({"edits": [edit]}))}
 
 
-# --- the wish for a summary, and the block with one ------------------------------------------------------------------
+# --- the field that asks for a summary, and the block with one -------------------------------------------------------
 
 _SUMMARY_FIELD = "compaction"
 COMPACTED = Finished(
@@ -202,12 +202,12 @@ def asks_for_summary(request: Request) -> bool:
     return is_present(extra.fields[_SUMMARY_FIELD])
 
 
-def without_summary_wish(request: Request) -> tuple[Request, str | None]:
+def without_summary_field(request: Request) -> tuple[Request, str | None]:
     """Return the request without the field that asks for a summary, and the client's instructions for the summary."""
     own = own_fields("messages", request.extra)
-    wish = read_object(own.get(_SUMMARY_FIELD))
+    value = read_object(own.get(_SUMMARY_FIELD))
     rest = {name: value for name, value in own.items() if name != _SUMMARY_FIELD}
-    return replace(request, extra=Extra("messages", rest)), read_text(wish.get("instructions"))
+    return replace(request, extra=Extra("messages", rest)), read_text(value.get("instructions"))
 
 
 def is_compaction_block(part: Part) -> bool:
@@ -246,16 +246,16 @@ def native_block(raw: Raw) -> Opaque:
     return Opaque(dialect="messages", type="compaction", raw=raw)
 
 
-def with_summary_wish(request: Request) -> Request:
+def with_summary_field(request: Request) -> Request:
     """Return the request of another dialect with the field that asks for a summary, in place of that dialect's own fields."""
     return replace(request, extra=Extra("messages", {_SUMMARY_FIELD: Raw(b'{"type":"summarize"}')}))
 
 
 def compaction_betas(own: Mapping[str, Raw]) -> tuple[str, ...]:
     """Return the betas that the fields of a request need to be accepted."""
-    wish = (COMPACTION_BETA,) if _SUMMARY_FIELD in own else ()
+    betas = (COMPACTION_BETA,) if _SUMMARY_FIELD in own else ()
     if EDITS_FIELD not in own:
-        return wish
+        return betas
     edits = read_objects(read_object(own[EDITS_FIELD]).get("edits"))
     compacts = any(read_text(edit.get("type")) == _COMPACT for edit in edits)
-    return (*wish, CONTEXT_BETA) if compacts else wish
+    return (*betas, CONTEXT_BETA) if compacts else betas

@@ -142,7 +142,8 @@ def input_object(call: Call, book: LossBook, where: str) -> Raw:
     is_whole = call.status == "completed" or (call.executor != "client" and call.status == "failed")
     key = wrapper_key(call, call.input)
     if is_whole and key is not None:
-        return Raw(wrap_text(call.input, key).encode("utf-8", "replace"))
+        # The same characters that the stream encoder writes piece by piece.
+        return Raw(b'{"%b":%b}' % (key.encode(), dumps_text(call.input)))
     if call.kind != "custom" and is_object_text(call.input):
         return Raw(call.input.encode("utf-8", "replace"))
     if is_whole and not call.input.strip():
@@ -171,11 +172,6 @@ def wrapper_key(call: Call, text: str) -> str | None:
         return "input"
     is_code = call.kind == "code_interpreter" and call.executor != "client"
     return "code" if is_code and text and not text.lstrip().startswith("{") else None
-
-
-def wrap_text(text: str, key: str = "input") -> str:
-    """Return text in an object under `key`, with the same characters that the stream encoder writes piece by piece."""
-    return f'{{"{key}":{dumps_text(text).decode("utf-8")}}}'
 
 
 def reasoning_block(part: Reasoning, book: LossBook, where: str) -> Block | None:

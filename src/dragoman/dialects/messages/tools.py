@@ -30,7 +30,7 @@ from dragoman.core.fields import (
 )
 from dragoman.core.freeform import wrapper_tool
 from dragoman.core.losses import BUILTIN_FIELDS, LossBook
-from dragoman.core.schemas import EMPTY_SCHEMA, fix_schema
+from dragoman.core.schemas import EMPTY_SCHEMA, fix_schema, required_names
 from dragoman.core.tool_cache import CachedTools, remembered, written_once
 from dragoman.dialects.codec import Target
 from dragoman.dialects.messages.blocks import added_definition
@@ -363,11 +363,11 @@ def _merge_alternatives(schema: Raw) -> Raw | None:
     if not any(key in fields for key in _ALTERNATIVES):
         return None
     properties = dict(_mapping(fields.get("properties")))
-    required = _names(fields.get("required"))
+    required = required_names(fields)
     for key in _ALTERNATIVES:
         entries = fields.get(key)
         branches = cast("list[object]", entries) if isinstance(entries, list) else []
-        demands = [_names(_mapping(branch).get("required")) for branch in branches]
+        demands = [required_names(_mapping(branch)) for branch in branches]
         for branch in branches:
             for name, value in _mapping(_mapping(branch).get("properties")).items():
                 properties.setdefault(name, value)
@@ -383,10 +383,6 @@ def _merge_alternatives(schema: Raw) -> Raw | None:
 
 def _mapping(value: object) -> dict[str, object]:
     return cast("dict[str, object]", value) if isinstance(value, dict) else {}
-
-
-def _names(value: object) -> set[str]:
-    return {str(name) for name in cast("list[object]", value)} if isinstance(value, list) else set()
 
 
 def _label(block: Block) -> str:

@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Literal, assert_never
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman._json import FAST_FAILURES, Raw, raw, typed_decoder
@@ -564,17 +565,11 @@ _Role = Literal["user", "assistant", "system"]
 _SERVER_CALLS = frozenset({"server_tool_use", "mcp_tool_use"})
 
 
-class _Message:
-    __slots__ = ("blocks", "extra", "role", "where")
-
-    def __init__(self, role: _Role, where: str) -> None:
-        self.role = role
-        self.where = where
-        self.blocks: list[Block] = []
-        self.extra: dict[str, Raw] = {}
-
-    def types(self) -> list[object]:
-        return [block.get("type") for block in self.blocks]
+class _Message(Struct, eq=False):
+    role: _Role
+    where: str
+    blocks: list[Block] = []
+    extra: dict[str, Raw] = {}
 
 
 class MessageListWriter:
@@ -653,10 +648,8 @@ class MessageListWriter:
     def _add_system(self, turn: Turn, where: str) -> None:
         blocks = self._blocks_of(turn, "system", where)
         if is_native_system(turn) and self._system_messages:
-            message = _Message("system", where)
-            message.blocks = blocks
-            message.extra = dict(own_fields("messages", turn.extra))
-            self._messages.append(message)
+            own = dict(own_fields("messages", turn.extra))
+            self._messages.append(_Message("system", where, blocks, own))
             return
         if not blocks:
             return  # for example a turn that only declares tools
@@ -688,13 +681,12 @@ class MessageListWriter:
                 message.blocks = [{"type": "text", "text": PLACEHOLDER}]
         first = next((each for each in self._messages if each.role != "system"), None)
         # A compaction stands in place of everything before it, also of the user's first message.
-        is_compacted = first is not None and first.types()[:1] == ["compaction"]
-        is_assistant = first is None or (first.role == "assistant" and not is_compacted)
+        begins = [] if first is None else [block.get("type") for block in first.blocks[:1]]
+        is_assistant = first is None or (first.role == "assistant" and begins != ["compaction"])
         if is_assistant and not self._continues:
             self._repair("user_first", "messages", "the conversation does not begin with the user")
-            opening = _Message("user", "messages")
-            opening.blocks = [{"type": "text", "text": PLACEHOLDER}]
-            self._messages.insert(0, opening)
+            placeholder: Block = {"type": "text", "text": PLACEHOLDER}
+            self._messages.insert(0, _Message("user", "messages", [placeholder]))
         self._trim_last()
 
     def _trim_last(self) -> None:

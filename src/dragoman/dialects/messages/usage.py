@@ -10,6 +10,8 @@ Both reports have all fields of the vendor's schema, known or not. What is writt
 `cache_creation`) is read as if it were absent.
 """
 
+from msgspec import Struct
+
 from dragoman._json import Raw
 from dragoman.core.fields import Fields, extra_of, own_fields, present, read_int, read_object
 from dragoman.dialects.messages.wire import MAPPED_FIELDS, STANDARD_TIER
@@ -22,15 +24,12 @@ _NOTHING_CREATED = Raw(b'{"%s":0,"%s":0}' % (_FIVE_MINUTES.encode(), _ONE_HOUR.e
 _NO_USAGE = Usage()
 
 
-class UsageReader:
+class UsageReader(Struct, eq=False):
     """Reads the reports of one answer."""
 
-    __slots__ = ("_cached", "_fresh", "_written")
-
-    def __init__(self) -> None:
-        self._fresh: int | None = None
-        self._cached = 0
-        self._written = 0
+    _fresh: int | None = None
+    _cached: int = 0
+    _written: int = 0
 
     def read(self, fields: Fields) -> Usage:
         fresh = read_int(fields.get("input_tokens"))

@@ -33,7 +33,7 @@ from dragoman.model.outcome import FinishReason, Limits, LimitWindow, Usage
 from dragoman.model.parts import Extra
 
 LIMITS_EVENT = "codex.rate_limits"
-_USUAL_LIMIT = "codex"
+_DEFAULT_LIMIT = "codex"
 _NOT_EARLY = RESPONSE_FIELDS | LATE_FIELDS
 _COUNTS = ("input_tokens", "output_tokens", "total_tokens")
 _DETAIL_COUNTS = {
@@ -135,7 +135,7 @@ def read_usage(value: Raw | None) -> Usage | None:
     try:
         usage = decode_usage(value)
     except FAST_FAILURES:
-        return _read_odd_usage(value)
+        return _read_usage_leniently(value)
     inputs, outputs = usage.input_tokens_details, usage.output_tokens_details
     return Usage(
         input=usage.input_tokens,
@@ -149,7 +149,7 @@ def read_usage(value: Raw | None) -> Usage | None:
     )
 
 
-def _read_odd_usage(value: Raw) -> Usage | None:
+def _read_usage_leniently(value: Raw) -> Usage | None:
     """Read a usage with missing counts, counts of another type, or unknown fields."""
     fields = read_object(value)
     if not fields:
@@ -180,16 +180,16 @@ def read_limits(fields: Fields) -> Limits | None:
          "rate_limits": {"primary": {"used_percent": 42.5, "window_minutes": 300, "reset_at": 1700000000}, …},
          "credits": {"has_credits": true, "unlimited": false, "balance": "5.39"}}
 
-    Windows have the names that the same backend uses in its headers; windows of other limits than the usual one carry
+    Windows have the names that the same backend uses in its headers; windows of other limits than this one carry
     that limit's name as a prefix.
     """
     family = (
         read_text(fields.get("metered_limit_name"))
         or read_text(fields.get("limit_name"))
-        or _USUAL_LIMIT
+        or _DEFAULT_LIMIT
     )
     family = family.strip().lower().replace("-", "_")
-    prefix = "" if family == _USUAL_LIMIT else f"{family}/"
+    prefix = "" if family == _DEFAULT_LIMIT else f"{family}/"
     reported = read_object(fields.get("rate_limits"))
     windows = tuple(
         LimitWindow(

@@ -17,8 +17,6 @@ from dragoman.model.request import Request, Turn
 TRIGGER = "compaction_trigger"
 CONTEXT_FIELD = "context_management"
 
-JsonObject = dict[str, object]
-
 TRIGGER_TURN = Turn(
     role="developer",
     parts=(Opaque(dialect="responses", type=TRIGGER, raw=Raw(b'{"type":"compaction_trigger"}')),),

@@ -85,7 +85,7 @@ def _settings(request: Request, book: LossBook) -> bytes:
 
 
 def _merge(own: Mapping[str, object], request: Request | None, book: LossBook) -> bytes:
-    """`own`: what the upstream said of the same settings. What the client stated prevails, but for the tier that was used."""
+    """`own`: the same settings as the upstream reports them. Those that the client stated count, but for the tier that was used."""
     fields = {**_DEFAULTS, **own}
     if request is not None:
         tools = repeated_tools(request, book)
@@ -139,7 +139,7 @@ class Envelope:
             self._echo = echo_of(context.request, book)
 
     def add(self, extra: Extra | None) -> None:
-        """Add fields that the upstream, which speaks this dialect, has said of the answer."""
+        """Add fields of the answer that an upstream of this dialect has reported."""
         own = _own(extra)
         if own:
             self._completed = own.pop("completed_at", self._completed)

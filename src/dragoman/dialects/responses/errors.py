@@ -112,18 +112,18 @@ def read_error(fields: Fields, status: int | None = None) -> ErrorInfo:
     """Read an error from a body or an event, nested under `error` or flat."""
     nested = fields.get("error")
     inner = read_object(nested)
-    said = inner or fields
-    message = read_text(said.get("message")) or read_text(fields.get("error")) or _detail(said)
-    code = read_text(said.get("code")) or _number(said, "code")
-    kind_word = read_text(said.get("type")) if inner else None
-    status = status or read_int(fields.get("status")) or read_int(said.get("status"))
+    error = inner or fields
+    message = read_text(error.get("message")) or read_text(fields.get("error")) or _detail(error)
+    code = read_text(error.get("code")) or _number(error, "code")
+    kind_word = read_text(error.get("type")) if inner else None
+    status = status or read_int(fields.get("status")) or read_int(error.get("status"))
     exact = nested if inner else raw(without(fields, _EVENT_FIELDS))
     return ErrorInfo(
         kind=_kind(code, kind_word, status),
         message=message,
         status=status,
         code=code,
-        param=read_text(said.get("param")),
+        param=read_text(error.get("param")),
         retry_after=_delay(message),
         dialect="responses",
         raw=exact,
@@ -153,7 +153,7 @@ def _detail(fields: Fields) -> str:
     detail = fields.get("detail")
     if detail is None or not is_present(detail):
         return "the upstream reported an error without a message"
-    return read_text(fields.get("detail")) or source_text(detail)[:MAX_EXCERPT]
+    return read_text(detail) or source_text(detail)[:MAX_EXCERPT]
 
 
 def _delay(message: str) -> float | None:

@@ -7,6 +7,8 @@ id with the vendor's prefix.
 from collections.abc import Callable, Sequence
 from typing import assert_never
 
+from msgspec import Struct
+
 from dragoman._json import Raw
 from dragoman.core.fields import own_fields, read_object
 from dragoman.core.losses import LossBook
@@ -57,13 +59,12 @@ def as_message_part(part: Part) -> MessagePart | None:
             return None
 
 
-class ItemWriter:
+class ItemWriter(Struct, eq=False):
     """Writes the items of one answer and notes losses."""
 
-    def __init__(self, mint: Callable[[str], str], book: LossBook) -> None:
-        self._mint = mint
-        self._book = book
-        self._used: set[str] = set()
+    _mint: Callable[[str], str]
+    _book: LossBook
+    _used: set[str] = set()
 
     def item_id(self, kind: str, given: str | None) -> str:
         """Return an id for an item: the upstream's, or a new one."""

@@ -7,6 +7,8 @@ and ids of calls are searched under all the spellings that backends use.
 from collections.abc import Iterable
 from typing import assert_never
 
+from msgspec.structs import replace
+
 from dragoman._json import FAST_FAILURES, Raw, is_strict
 from dragoman.core.fields import (
     Fields,
@@ -99,7 +101,7 @@ def find_input(fields: Fields) -> tuple[str | None, bool]:
             value = source.get(key)
             if value is None or not is_present(value):
                 continue
-            text = read_text(source.get(key))
+            text = read_text(value)
             return (source_text(value), True) if text is None else (text, False)
     return None, False
 
@@ -237,7 +239,7 @@ def _input(spec: CallSpec, fields: Fields, field: str) -> str:
     value = fields.get(field)
     if spec.form == "none" or value is None or not is_present(value):
         return ""
-    text = read_text(fields.get(field)) if spec.form == "text" else None
+    text = read_text(value) if spec.form == "text" else None
     return source_text(value) if text is None else text
 
 
@@ -355,7 +357,7 @@ def _native_input(call: Call, spec: CallSpec) -> Raw | None:
         return source if "type" in fields else _web_action(fields)
     if spec.kind == "file_search":
         query = fields.get("query")
-        if query is not None and read_text(fields.get("query")) is not None:
+        if query is not None and read_text(query) is not None:
             return Raw(b"[" + bytes(query) + b"]")
         return None if read_list(source) is None else source
     return source
@@ -373,7 +375,7 @@ def _web_action(fields: Fields) -> Raw | None:
         ("url", b'{"type":"open_page","url":'),
     ):
         value = fields.get(key)
-        if value is not None and read_text(fields.get(key)) is not None:
+        if value is not None and read_text(value) is not None:
             return Raw(head + bytes(value) + b"}")
     return None
 
@@ -415,8 +417,8 @@ def _output(spec: ResultSpec, fields: Fields) -> tuple[tuple[Text | Media | Opaq
             return tuple(map(_loaded, found)), False
     text = None if spec.form == "json" else read_fragment(fields.get(spec.field))
     if text is not None:
-        said, is_error = unmark_error(text)
-        return (Text(text=said),), is_error
+        text, is_error = unmark_error(text)
+        return (Text(text=text),), is_error
     entries = read_list(value) if spec.form == "content" else None
     if entries is None:
         return (Text(text=source_text(value)),), False
@@ -453,9 +455,9 @@ def _contents(entries: list[Raw]) -> tuple[tuple[Text | Media | Opaque, ...], bo
         if isinstance(part, Refusal):
             part = Text(text=part.text)
         if isinstance(part, Text) and not parts:
-            said, is_error = unmark_error(part.text)
+            text, is_error = unmark_error(part.text)
             if is_error:
-                part = Text(text=said, extra=part.extra)
+                part = replace(part, text=text)
         parts.append(part)
     return tuple(parts), is_error
 

@@ -13,7 +13,7 @@ from typing import cast
 from msgspec.structs import replace
 
 from dragoman._json import Raw, as_object, dumps
-from dragoman.core.aliases import NameMap
+from dragoman.core.aliases import NameMap, ToolKey
 from dragoman.core.fields import (
     Fields,
     ask_bool,
@@ -231,6 +231,8 @@ _REASONING_MODELS = re.compile(
     r"(?:.*/)?(?:o[1-9]|gpt-(?:[5-9]|[1-9][0-9])|gpt-oss|codex-)(?!.*chat)"
 )
 _CACHED_MODELS = 64  # clients may choose the names, so there are few
+# Characters. Clients may also choose how long a name is, and for a long one the pattern takes quadratic time.
+_LONGEST_MODEL = 256
 
 
 @lru_cache(_CACHED_MODELS)
@@ -247,7 +249,7 @@ def _may_reason(request: Request, *, is_native: bool) -> bool:
         return settings is not None
     if settings is not None and (settings.enabled or settings.effort or settings.budget):
         return True
-    if _is_reasoning_model(request.model):
+    if len(request.model) <= _LONGEST_MODEL and _is_reasoning_model(request.model):
         return True
     for turn in request.turns:
         if turn.role == "assistant":
@@ -544,7 +546,7 @@ def encode_request(
     instructions = instructions_of(turns, book)
     if instructions is not None:
         body["instructions"] = instructions
-    later: dict[tuple[str | None, str], JsonObject] = {}
+    later: dict[ToolKey, JsonObject] = {}
     if target.deferred_tools and not is_native:
         request, later = declare_later(request, names, target, book)
     body["input"] = InputItemWriter(
@@ -621,7 +623,7 @@ def _shared_fields(extra: Extra) -> Fields:
     return {name: extra.fields[name] for name in _SHARED if name in extra.fields}
 
 
-def _used(turns: tuple[Turn, ...]) -> list[tuple[str | None, str]]:
+def _used(turns: tuple[Turn, ...]) -> list[ToolKey]:
     return [
         (part.namespace, part.name) for turn in turns for part in turn.parts if type(part) is Call
     ]

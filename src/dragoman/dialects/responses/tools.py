@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman._json import Raw, dumps, dumps_document
-from dragoman.core.aliases import NameLimits, NameMap
+from dragoman.core.aliases import NameLimits, NameMap, ToolKey, key_of
 from dragoman.core.fields import (
     Fields,
     ask_bool,
@@ -183,16 +183,15 @@ def _grammar(fields: Fields, path: str) -> tuple[Grammar | None, frozenset[str]]
 # --- writing ---------------------------------------------------------------------------------------------------------
 
 
-class _Writer:
-    def __init__(self, names: NameMap, target: Target, book: LossBook, *, is_native: bool) -> None:
-        self._names = names
-        self._target = target
-        self._book = book
-        self._is_native = is_native
+class _Writer(Struct, eq=False):
+    names: NameMap
+    target: Target
+    book: LossBook
+    is_native: bool
 
     def write(self, tool: Tool, where: str) -> JsonObject | None:
         if tool.cache is not None:
-            self._book.note("cache_control", where)
+            self.book.note("cache_control", where)
         if tool.kind == "function":
             return self._function(tool, where)
         if tool.kind == "custom":
@@ -200,15 +199,15 @@ class _Writer:
         return self._builtin(tool, where)
 
     def _function(self, tool: Tool, where: str) -> JsonObject:
-        note_foreign(self._book, tool.extra, where)
+        note_foreign(self.book, tool.extra, where)
         schema, strict = tool.schema, tool.strict
-        if not self._is_native:
-            schema, strict, notes = fix_schema(tool.schema, self._target.schemas, strict=strict)
+        if not self.is_native:
+            schema, strict, notes = fix_schema(tool.schema, self.target.schemas, strict=strict)
             if notes:
-                self._book.note("schema", where, "; ".join(notes))
+                self.book.note("schema", where, "; ".join(notes))
             # Without the flag a function is strict in this API, and in no other.
-            strict = bool(strict) and self._target.strict
-        out: JsonObject = {"type": "function", "name": self._names.wire(tool.name, tool.namespace)}
+            strict = bool(strict) and self.target.strict
+        out: JsonObject = {"type": "function", "name": self.names.wire(tool.name, tool.namespace)}
         if tool.description is not None:
             out["description"] = tool.description
         out["parameters"] = schema
@@ -217,24 +216,24 @@ class _Writer:
         return {**out, **self._flag(tool), **own_fields("responses", tool.extra)}
 
     def _custom(self, tool: Tool, where: str) -> JsonObject:
-        note_foreign(self._book, tool.extra, where)
-        out = _custom_fields(tool, self._names.wire(tool.name, tool.namespace))
+        note_foreign(self.book, tool.extra, where)
+        out = _custom_fields(tool, self.names.wire(tool.name, tool.namespace))
         return {**out, **self._flag(tool), **own_fields("responses", tool.extra)}
 
     def _flag(self, tool: Tool) -> JsonObject:
         # Another dialect's deferred tools would never be found: its search is not a tool of this API.
-        return _deferred(tool) if self._is_native else {}
+        return _deferred(tool) if self.is_native else {}
 
     def _builtin(self, tool: Tool, where: str) -> JsonObject | None:
         own = own_fields("responses", tool.extra)
-        is_known = tool.kind in self._target.builtin or tool.kind == "other"
+        is_known = tool.kind in self.target.builtin or tool.kind == "other"
         if own and is_known:
             return dict(own)
         native: Mapping[str, object] | None = NATIVE_TOOLS.get(tool.kind)
         if native is None or not is_known:
-            self._book.note("builtin_tool", where, tool.variant or tool.kind)
+            self.book.note("builtin_tool", where, tool.variant or tool.kind)
             return None
-        note_foreign(self._book, tool.extra, where, known=("type", "name"))
+        note_foreign(self.book, tool.extra, where, known=("type", "name"))
         return dict(native)
 
 
@@ -278,7 +277,7 @@ def _written(
     target: Target,
     is_native: bool,  # noqa: FBT001 -- `written_once` passes it on
 ) -> Raw | None:
-    writer = _Writer(names, target, book, is_native=is_native)
+    writer = _Writer(names, target, book, is_native)
     tools = _write_list(request, writer.write, book, is_native=is_native)
     return Raw(dumps_document(tools)) if tools else None
 
@@ -314,7 +313,7 @@ def define_tools(tools: Sequence[Tool], namespaces: Sequence[Namespace]) -> list
 
 def declare_later(
     request: Request, names: NameMap, target: Target, book: LossBook
-) -> tuple[Request, dict[tuple[str | None, str], JsonObject]]:
+) -> tuple[Request, dict[ToolKey, JsonObject]]:
     """Return a request of another dialect without the tools that a search has loaded, and the definitions of those tools.
 
     An upstream with deferred tools reads the definitions where the search loaded them, so that the tools before the conversation,
@@ -330,10 +329,10 @@ def declare_later(
         for key in piece.tools
     }
     writer = _Writer(names, target, book, is_native=False)
-    later: dict[tuple[str | None, str], JsonObject] = {}
+    later: dict[ToolKey, JsonObject] = {}
     others: list[Tool] = []
     for number, tool in enumerate(request.tools):
-        key = (tool.namespace or None, tool.name)
+        key = key_of(tool)
         is_loaded = tool.deferred is True and key in found and tool.kind in ("function", "custom")
         written = writer.write(tool, f"tools[{number}]") if is_loaded else None
         if written is None:
@@ -349,7 +348,7 @@ def declare_plainly(request: Request, book: LossBook) -> Request:
     All its tools are declared outside the conversation. A search that the client runs is a function; a search that the provider
     would run is left out.
     """
-    tools: dict[tuple[str | None, str], Tool] = {}
+    tools: dict[ToolKey, Tool] = {}
     for number, tool in enumerate(request.tools):
         if tool.kind == "tool_search" and tool.schema is None:
             book.note("builtin_tool", f"tools[{number}]", tool.variant or tool.kind)
@@ -463,12 +462,12 @@ _NAMED = frozenset({"type", "name", "namespace"})
 def read_choice(fields: Fields, key: str) -> ToolChoice | None:
     """Read `tool_choice`. Raises RequestRefused if it is not a choice."""
     value = fields[key]
-    said = read_json(value)
-    if said is None:
+    choice = read_json(value)
+    if choice is None:
         return None
-    if isinstance(said, dict):
+    if isinstance(choice, dict):
         return _choice(read_object(value))
-    mode = _MODES.get(said) if isinstance(said, str) else None
+    mode = _MODES.get(choice) if isinstance(choice, str) else None
     if mode is None:
         refuse(key, "auto, none, required or an object", value)
     return ToolChoice(mode=mode)

@@ -18,7 +18,7 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from dragoman._json import Raw, as_object
-from dragoman.core.aliases import NameMap, alias_id
+from dragoman.core.aliases import NameMap, ToolKey, alias_id
 from dragoman.core.fields import (
     Fields,
     ask_bool,
@@ -112,7 +112,7 @@ class InputItemWriter:
         tools: tuple[Tool, ...] = (),
         *,
         is_native: bool = False,
-        later: Mapping[tuple[str | None, str], JsonObject] | None = None,
+        later: Mapping[ToolKey, JsonObject] | None = None,
     ) -> None:
         """`later`: definitions of tools, by namespace and name, that follow the result that loads them."""
         self._is_native = is_native
@@ -542,13 +542,10 @@ def _with_sections(part: Reasoning, fields: Fields) -> Reasoning:
 
 
 def _role(part: Part) -> Role:
-    match part:
-        case Result():
-            return "tool"
-        case Opaque():
-            return "developer" if part.type in _DEVELOPERS else "assistant"
-        case _:
-            return "assistant"
+    if isinstance(part, Result):
+        return "tool"
+    is_developer = isinstance(part, Opaque) and part.type in _DEVELOPERS
+    return "developer" if is_developer else "assistant"
 
 
 def _check_call(call: Call, kind: str, fields: Fields, where: str) -> None:
@@ -556,17 +553,12 @@ def _check_call(call: Call, kind: str, fields: Fields, where: str) -> None:
         refuse(f"{where}.name", "the name of the tool", fields.get("name"))
     spec = CALL_ITEMS[kind]
     value = fields.get(spec.field)
-    if (
-        spec.kind == "custom"
-        and is_present(value)
-        and read_fragment(fields.get(spec.field)) is None
-    ):
+    if spec.kind == "custom" and is_present(value) and read_fragment(value) is None:
         refuse(f"{where}.{spec.field}", "a string", value)
 
 
 def _message(fields: Fields, where: str) -> Turn:
-    said = ask_text(fields, "role", where)
-    role = _ROLES.get(said or "")
+    role = _ROLES.get(ask_text(fields, "role", where) or "")
     if role is None:
         refuse(f"{where}.role", "user, assistant, system or developer", fields.get("role"))
     return Turn(

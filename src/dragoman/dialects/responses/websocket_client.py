@@ -69,6 +69,8 @@ _PREFIX = "ws_request_header_"
 _TYPE = re.compile(rb'\s*\{\s*"type"\s*:\s*"([a-zA-Z0-9_.-]+)"')
 _COLON = re.compile(rb"\s*:\s*")
 _PLAIN = re.compile(r"[a-zA-Z0-9_.-]+")
+# What an HTTP parser would accept: headers about limits are passed on, and a line end in one would begin another.
+_HEADER_NAME = re.compile(r"[a-zA-Z0-9!#$%&'*+.^_`|~-]+")
 _ITEM_DONE = "response.output_item.done"
 _COMPLETED = "response.completed"
 _PREVIOUS = b'"previous_response_id"'
@@ -264,8 +266,9 @@ def read_error_frame(data: bytes) -> ErrorFrame:
     stated = read_int(fields.get("status")) or read_int(fields.get("status_code"))
     status = stated if stated is not None and 400 <= stated <= 599 else _SERVER_ERROR
     headers = [
-        (name.lower().encode("latin-1", "replace"), _shown(value).encode("latin-1", "replace"))
+        (name.lower().encode("ascii"), _shown(value).encode("latin-1", "replace"))
         for name, value in read_object(fields.get("headers")).items()
+        if _HEADER_NAME.fullmatch(name) and _shown(value).isprintable()
     ]
     code = read_text(error.get("code"))
     return ErrorFrame(status, tuple(headers), dumps({"error": error}), code)

@@ -396,7 +396,7 @@ def test_custom_tool_is_native_only_where_the_target_has_them() -> None:  # M124
     assert "start: x" in function["description"]
     assert body["messages"][0]["tool_calls"][0]["function"]["arguments"] == '{"input":"*** "}'
     assert body["tool_choice"] == {"type": "function", "function": {"name": "apply_patch"}}
-    assert encoded.names.customs == {"apply_patch"}
+    assert encoded.names.origins[None, "apply_patch"].kind == "custom"
     assert set(codes(encoded)) == {"custom_tool"}
 
 

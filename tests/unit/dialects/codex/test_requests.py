@@ -140,7 +140,7 @@ def test_custom_calls_are_wrapped_and_unwrapped_by_the_same_name() -> None:
     (offered,) = body["thread"]["dynamicTools"]
     assert "start: x" in offered["description"]
     assert json.loads(body["items"][1]["arguments"]) == {"input": "a\nb"}
-    assert made.names.customs == {"patch"}
+    assert made.names.origins[None, "patch"].kind == "custom"
     assert body["items"][2]["output"].startswith("[tool error] ")  # its result is missing
 
 
@@ -364,7 +364,7 @@ def test_changed_names_do_not_collide() -> None:
     )
     made = encode_request(said(USER, tools=tools))
     assert offered(said(USER, tools=tools)) == ["mcp_a_2", "mcp_a", "mcp_a_3", "mcp_x__search"]
-    assert made.names.customs == {"mcp_a_3"}
+    assert made.names.origins[None, "mcp_a_3"].kind == "custom"
     found = made.names.find("mcp_x__search")
     assert found == ToolRef("search", "function", "mcp__x")
 

@@ -158,6 +158,15 @@ def test_error_body_is_a_failure(data: bytes) -> None:
     assert step.raw == data
 
 
+@pytest.mark.parametrize("date", [b"1e400", b"-1e400", b"null", b'"today"'])
+def test_a_date_that_is_no_number_is_absent(date: bytes) -> None:
+    step = read_body(
+        b'{"id":"resp_1","object":"response","created_at":%b,"status":"completed","output":[]}'
+        % date
+    )
+    assert step.events[0] == Started("resp_1")
+
+
 def test_m082_body_of_another_shape_is_named() -> None:
     step = read_body(b'{"object": "chat.completion", "choices": []}')
     assert [problem.kind for problem in step.problems] == ["foreign_body"]

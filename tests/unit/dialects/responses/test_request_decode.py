@@ -8,7 +8,18 @@ import pytest
 from dragoman._json import Raw
 from dragoman.dialects.responses import decode_request
 from dragoman.errors import RequestRefused
-from dragoman.model.parts import Call, Extra, Media, Opaque, Reasoning, Refusal, Result, Seal, Text
+from dragoman.model.parts import (
+    Breakpoint,
+    Call,
+    Extra,
+    Media,
+    Opaque,
+    Reasoning,
+    Refusal,
+    Result,
+    Seal,
+    Text,
+)
 from dragoman.model.request import (
     Grammar,
     Namespace,
@@ -203,11 +214,19 @@ def test_output_may_be_a_list_of_parts() -> None:
     assert isinstance(result.content[3], Opaque)
 
 
+MARK = {"mode": "explicit"}
+
+
 @pytest.mark.parametrize(
     ("output", "content", "is_error"),
     [
         ("[tool error] no", (Text(text="no"),), True),
         ([{"type": "input_text", "text": "[tool error] no"}], (Text(text="no"),), True),
+        (
+            [{"type": "input_text", "text": "[tool error] no", "prompt_cache_breakpoint": MARK}],
+            (Text(text="no", cache=Breakpoint()),),
+            True,
+        ),
         ("", (Text(text=""),), False),
         ([], (), False),
         (None, (), False),

@@ -1,6 +1,7 @@
 """Settings of a request for a Responses upstream, and requests of this dialect that go out as they came."""
 
 import json
+from time import process_time
 from typing import Any
 
 import pytest
@@ -142,6 +143,12 @@ def test_encrypted_reasoning_is_asked_of_models_that_reason_unasked(
     assert "include" not in encode(model=model, store=True)
     assert "include" not in encode(model=model, reasoning=ReasoningSettings(enabled=False))
     assert "include" not in again(input=[], model=model, store=False)
+
+
+def test_a_model_whose_name_is_as_long_as_a_request_costs_little() -> None:
+    start = process_time()
+    assert "include" not in encode(model="/o1" * 200_000 + "chat")
+    assert process_time() - start < 5
 
 
 def test_encrypted_reasoning_is_asked_of_an_upstream_that_gave_some() -> None:

@@ -431,6 +431,19 @@ def test_an_error_frame_is_the_answer_to_a_post(frame: Json, read: ErrorFrame) -
     assert read_error_frame(json.dumps(frame).encode()) == read
 
 
+def test_headers_of_an_error_frame_that_no_http_server_could_send_are_left_out() -> None:
+    headers = {
+        "x-ratelimit-a\r\nset-cookie: b": "1",
+        "x-ratelimit-b": "1\r\nset-cookie: b",
+        "x ratelimit": "1",
+        "": "1",
+        "é": "1",
+        "x-ratelimit-limit-requests": "é",
+    }
+    frame = json.dumps({"type": "error", "status": 429, "headers": headers})
+    assert read_error_frame(frame.encode()).headers == ((b"x-ratelimit-limit-requests", b"\xe9"),)
+
+
 @pytest.mark.parametrize(
     ("frame", "kind"),
     [

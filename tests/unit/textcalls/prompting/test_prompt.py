@@ -225,7 +225,7 @@ def test_a_custom_tool_is_a_function_with_one_text_and_its_grammar_is_described(
     assert 'must match this lark grammar:\\nstart: \\"x\\"+' in text
     assert '"input"' in text
     assert codes(prompted) == ["custom_tool", "grammar"]
-    assert "write" in prompted.names.customs
+    assert prompted.names.origins[None, "write"].kind == "custom"
 
 
 def test_a_member_of_a_namespace_gets_a_flat_name_and_its_group_is_described() -> None:
