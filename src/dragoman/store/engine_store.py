@@ -210,23 +210,24 @@ class Store:
             return Stored(head_of(content.row, now), body, sent)
 
     async def chain(
-        self, owner: str, response_id: str, *, depth: int = MAX_CHAIN
+        self, owner: str, response_id: str, *, depth: int | None = None
     ) -> tuple[Link, ...]:
-        """Return the response and its ancestors, the oldest first. A smaller `depth` returns only the last ones.
+        """Return the response and its ancestors, the oldest first. `depth`: return only this many, the last ones.
 
         Raises:
             StoreMissing: the response or an ancestor is not stored; `response_id` of the error says which.
             StoreTooLarge: there are more than `MAX_CHAIN` responses, or they take more than `MAX_CHAIN_BYTES`.
         """
         now = self._clock()
-        most = min(depth, MAX_CHAIN)
+        most = MAX_CHAIN if depth is None else depth
         shares = await self._engine.chain(_key(owner, response_id), now, depth=most)
         if not shares:
             raise missing(response_id)
         with _readable():
             size = sum(map(_size, shares))
             oldest = shares[-1].row
-            if size > MAX_CHAIN_BYTES or (oldest.parent is not None and len(shares) < depth):
+            is_cut = oldest.parent is not None and len(shares) != depth
+            if size > MAX_CHAIN_BYTES or is_cut:
                 raise broken_chain(head_of(oldest, now), count=len(shares), size=size)
             return await offload(size * _GROWTH, _links, shares, now)
 
