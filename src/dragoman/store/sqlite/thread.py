@@ -47,11 +47,6 @@ _GATHER_SECONDS = 0.02
 _MAX_VAIN = 63
 
 
-# Raised only by a bug, or by a value that no version of this program writes. They are caught, because the store could not
-# be used again after its thread ended.
-_BUGS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-
-
 class BatchConflict(Exception):
     """A group raises it if it cannot run in one call: the transaction is rolled back, and each job runs alone."""
 
@@ -107,7 +102,7 @@ class SqliteThread:
     async def do_with(self, group: Group[T], prepare: Callable[[], T]) -> None:
         """Run a job that `group` can run together with others of its kind.
 
-        `prepare`: returns the item for the group, and is called when the job is handed over; its StoreError is raised here.
+        `prepare`: returns the item for the group, and is called when the job is handed over. Raises what it raises.
         """
         job = self._job()
         job.group = cast("Group[object]", group)
@@ -168,7 +163,8 @@ class SqliteThread:
         try:
             if job.prepare is not None:
                 job.item = job.prepare()
-        except StoreError as error:
+        except Exception as error:
+            # Only this job fails: the others of its batch have the same callback of the event loop.
             self._jobs.discard(job)
             if not job.future.done():
                 job.future.set_exception(error)
@@ -253,21 +249,20 @@ class SqliteThread:
     def _do(self, batch: list[_Job]) -> None:
         try:
             opened = self._open()
-        except StoreError as error:
-            _fail(batch, error)
+        except Exception as error:
+            _fail(batch, _logged(error))
             return
         try:
             self._do_together(opened.connection, batch)
         except BatchConflict:
             self._undo()
             self._do_each(batch)
-        except (sqlite3.Error, StoreError, *_BUGS) as error:
-            if not isinstance(error, sqlite3.Error | StoreError):
-                logger.exception("the store's thread failed")
+        except Exception as error:
+            failed = _logged(error)
             self._file.is_current(opened)  # if it is not, other threads close their connections too
             self._let_go()
             if len(batch) == 1:
-                batch[0].error = translated(error)
+                batch[0].error = failed
                 return
             self._do_each(batch)
         else:
@@ -321,6 +316,17 @@ class SqliteThread:
         if self._opened is not None:
             self._file.close(self._opened)
             self._opened = None
+
+
+def _logged(error: Exception) -> StoreError:
+    """Translate an error, and log it unless it is SQLite's or the store's own.
+
+    Others come from a bug, from a value that no version of this program writes, or from a lack of memory. They are caught,
+    because the store could not be used again after its thread ended.
+    """
+    if not isinstance(error, sqlite3.Error | StoreError):
+        logger.error("the store's thread failed", exc_info=error)
+    return translated(error)
 
 
 def _fail(batch: list[_Job], error: StoreError) -> None:

@@ -11,11 +11,18 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from msgspec import msgpack
+from msgspec import msgpack, structs
 
 from dragoman.config.settings import StoreSettings
-from dragoman.errors import StoreDamaged, StoreError, StoreTooLarge, StoreUnavailable
+from dragoman.errors import (
+    MalformedJson,
+    StoreDamaged,
+    StoreError,
+    StoreTooLarge,
+    StoreUnavailable,
+)
 from dragoman.model.parts import Text
+from dragoman.model.request import Request
 from dragoman.store.engine_store import Store, open_store
 from dragoman.store.records import Escrowed
 from dragoman.store.sqlite import thread as thread_module
@@ -309,23 +316,80 @@ def test_disk_that_does_not_answer_is_given_up(path: Path, monkeypatch: pytest.M
     bounded(main())
 
 
+@pytest.mark.parametrize(
+    ("problem", "kind"),
+    [
+        (
+            ZeroDivisionError,
+            StoreDamaged,
+        ),  # what a bug would do, or a value that nobody has written
+        (RecursionError, StoreDamaged),
+        (MemoryError, StoreUnavailable),
+        (OSError, StoreUnavailable),
+    ],
+)
 def test_job_that_breaks_fails_alone_and_the_thread_goes_on(
-    path: Path, caplog: pytest.LogCaptureFixture
+    path: Path,
+    caplog: pytest.LogCaptureFixture,
+    problem: type[Exception],
+    kind: type[StoreError],
 ) -> None:
     def break_thread(_: sqlite3.Connection) -> object:
-        raise ZeroDivisionError  # what a bug would do, or a value that nobody has written
+        raise problem
 
     async def main() -> None:
         thread = writing(path)
         jobs = [thread.do(break_thread), *(thread.do(_ask("SELECT 1")) for _ in range(3))]
         broken, *others = await asyncio.gather(*jobs, return_exceptions=True)
-        assert isinstance(broken, StoreDamaged)
+        assert type(broken) is kind
         assert others == [(1,)] * 3
         assert await thread.do(_ask("SELECT 1")) == (1,)
         await thread.close()
 
     bounded(main())
-    assert "ZeroDivisionError" in caplog.text
+    assert problem.__name__ in caplog.text
+
+
+def test_log_that_cannot_be_removed_does_not_end_the_thread(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    async def main() -> None:
+        thread = writing(path)
+        with monkeypatch.context() as patch:
+            patch.setattr(SqliteFile, "_remove_foreign_log", refuse)
+            with pytest.raises(StoreUnavailable, match="PermissionError"):
+                await thread.do(_ask("SELECT 1"))
+        assert await thread.do(_ask("SELECT 1")) == (1,)
+        await thread.close()
+
+    bounded(main())
+
+
+@pytest.mark.parametrize("problem", [RecursionError("deep"), MalformedJson("not JSON")])
+def test_answer_that_cannot_be_prepared_does_not_delay_the_others(
+    path: Path, problem: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def scrub(request: Request) -> Request:
+        if request.model == "hostile":
+            raise problem
+        return request
+
+    monkeypatch.setattr("dragoman.store.engine_store.remove_credentials", scrub)
+    hostile = structs.replace(draft().request, model="hostile")
+
+    async def work(store: Store) -> list[object]:
+        jobs = (
+            store.put(draft("a"), ending()),
+            store.put(draft("b", request=hostile), ending()),
+            store.put(draft("c"), ending()),
+        )
+        async with asyncio.timeout(5.0):
+            return list(await asyncio.gather(*jobs, return_exceptions=True))
+
+    assert Bench(f"sqlite://{path}").run(work) == [None, problem, None]
 
 
 def test_closed_store_says_so(bench: Bench) -> None:
