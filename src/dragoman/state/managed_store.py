@@ -172,19 +172,23 @@ class ManagedStore:
     async def close(self) -> None:
         """Wait up to five seconds for spawned tasks, then close the store."""
         self.is_closed = True
-        tending = [*self._maintenance, *([] if self._recovering is None else [self._recovering])]
-        for task in tending:
-            task.cancel()
-        await asyncio.gather(*tending, return_exceptions=True)
+        await self._stop_maintenance()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=5.0)
         if self._opening is not None:
             self._opening.cancel()
             with suppress(asyncio.CancelledError, GatewayError):
                 await self._opening
+        await self._stop_maintenance()  # the store may have been opened meanwhile
         if self._store is not None:
             await self._store.close()
             self._store = None
+
+    async def _stop_maintenance(self) -> None:
+        tending = [*self._maintenance, *([] if self._recovering is None else [self._recovering])]
+        for task in tending:
+            task.cancel()
+        await asyncio.gather(*tending, return_exceptions=True)
 
     async def _try_to_open(self) -> None:
         with suppress(GatewayError):

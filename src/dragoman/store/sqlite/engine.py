@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from dragoman.config.settings import StoreSettings, Synchronous
-from dragoman.errors import StoreError
 from dragoman.store.contract import SWEEP_BATCH
 from dragoman.store.engine import Entry
 from dragoman.store.records import Swept
@@ -189,7 +188,8 @@ async def open_sqlite(
     engine = SqliteEngine("sqlite", reader, writer, settings.max_bytes)
     try:
         await writer.do(jobs.ping)
-    except StoreError:
+    except BaseException:  # also if the caller is cancelled: the threads would never end
+        writer.stop()
         await engine.close()
         raise
     return engine
