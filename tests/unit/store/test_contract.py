@@ -434,6 +434,23 @@ def test_deleted_response_is_gone(bench: Bench) -> None:
     bench.run(work)
 
 
+def test_calls_and_items_may_have_ids_of_any_length(bench: Bench) -> None:
+    """Some gateways put a signature into the id of a call."""
+    numbers = Random(7)
+    ids = ["".join(numbers.choices("abcdefghijklmnop\u0416", k=length)) for length in (2000, 9000)]
+    escrow = {
+        name: Escrowed(seals=(Seal("thought", f'"{at}"', "item"),)) for at, name in enumerate(ids)
+    }
+
+    async def work(store: Store) -> None:
+        await store.put_seals(OWNER, "openai", escrow)
+        await store.put_items(OWNER, "resp_1", ids)
+        assert await store.get_seals(OWNER, "openai", [*ids, "other"]) == escrow
+        assert await store.find_items(OWNER, [*ids, "other"]) == dict.fromkeys(ids, "resp_1")
+
+    bench.run(work)
+
+
 def test_seals_are_kept_by_call_and_family(bench: Bench) -> None:
     first = Escrowed(
         before=(Reasoning(summary=("thought",), seals=(Seal("signature", "sig"),)),),

@@ -9,6 +9,7 @@ deadlock; PostgreSQL aborts one of them, and the engine retries it.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from hashlib import sha256
 from random import random
 from typing import TypeVar, cast
 
@@ -51,6 +52,9 @@ _Values = Mapping[str, object]
 _ATTEMPTS = 3
 # Seconds, at most, before the next attempt: the other side needs some time for its work, and may be a retry itself.
 _PAUSE = 0.1
+
+# Bytes. An entry of an index takes at most 2,704, with the owner and the provider family.
+_MOST_INDEXED = 2048
 
 _WIDTH = len(COLUMNS)
 
@@ -205,12 +209,12 @@ class PostgresEngine:
         self, owner: str, family: str, sealed: Mapping[str, bytes], expires: float
     ) -> None:
         # Sorted, so that two nodes that write the same seals wait for each other and do not deadlock.
-        names = sorted(sealed)
+        rows = sorted([(_indexed(name), data) for name, data in sealed.items()])
         values = {
             "owner": owner,
             "family": family,
-            "names": names,
-            "values": [sealed[name] for name in names],
+            "names": [name for name, _ in rows],
+            "values": [data for _, data in rows],
             "expires": expires,
         }
         await self._do(lambda connection: connection.execute(statements.PUT_SEALS, values))
@@ -218,9 +222,10 @@ class PostgresEngine:
     async def get_seals(
         self, owner: str, family: str, call_ids: Collection[str], now: float
     ) -> dict[str, bytes]:
-        values = {"owner": owner, "family": family, "names": list(call_ids), "now": now}
+        names = {_indexed(call_id): call_id for call_id in call_ids}
+        values = {"owner": owner, "family": family, "names": list(names), "now": now}
         rows = await self._all(statements.GET_SEALS, values)
-        return {cast("str", name): cast("bytes", data) for name, data in rows}
+        return {names[cast("str", name)]: cast("bytes", data) for name, data in rows}
 
     async def change_key(self, name: str, change: KeyUpdate[T]) -> T:
         place = {"name": name}
@@ -333,6 +338,12 @@ async def open_postgres(settings: StoreSettings) -> PostgresEngine:
         await pool.close()
         raise
     return PostgresEngine(pool, settings)
+
+
+def _indexed(name: str) -> str:
+    """Return the name of a seal as it is stored: a long one by its digest. Some gateways put a signature into the id of a call."""
+    data = name.encode("utf-8")
+    return name if len(data) <= _MOST_INDEXED else f"sha256 {sha256(data).hexdigest()}"
 
 
 def _place(key: Key) -> dict[str, object]:

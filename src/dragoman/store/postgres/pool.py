@@ -19,7 +19,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import TupleRow
 from psycopg.waiting import wait_async
 
-from dragoman.errors import ConfigError, StoreDamaged, StoreError, StoreUnavailable
+from dragoman.errors import ConfigError, StoreDamaged, StoreError, StoreTooLarge, StoreUnavailable
 
 CONNECT_SECONDS = 5.0
 """Time limit for a connection to be made, or to become free. A request that waits longer should fail instead."""
@@ -99,6 +99,7 @@ class PostgresPool:
 
         Raises:
             StoreUnavailable: there is no connection, or a statement failed. StoreDamaged: the tables are missing or corrupt.
+            StoreTooLarge: an id is too long for an index.
         """
         if self._is_closed:
             raise StoreUnavailable("expected an open store, it is closed")
@@ -168,5 +169,8 @@ def translated(error: psycopg.Error | OSError) -> StoreError:
     if isinstance(error, (errors.UndefinedTable, errors.UndefinedColumn, errors.DataCorrupted)):
         message = f"expected the tables of this version in the database ({code})"
         return StoreDamaged(message, detail=detail)
+    if isinstance(error, errors.ProgramLimitExceeded):
+        message = f"expected ids that the database can index, got a longer one ({code})"
+        return StoreTooLarge(message, kind="server", status=500, detail=detail)
     message = f"expected the database to execute a statement, it failed ({code})"
     return StoreUnavailable(message, detail=detail)
