@@ -20,6 +20,7 @@ from dragoman.config.environment import (
     http_address,
     origin_of,
     proxy_from,
+    sqlite_place,
     store_engine,
 )
 from dragoman.config.mcp import name_problems, server_problems
@@ -165,6 +166,7 @@ def check_surroundings(settings: Settings, environ: Mapping[str, str]) -> None:
     problems += _proxy_and_certificates(settings, environ)
     problems += _mcp_surroundings(settings, environ)
     problems += _otel_surroundings(settings.otel)
+    problems += _store_surroundings(settings.store, environ)
     if problems:
         raise config_error(problems)
 
@@ -616,6 +618,14 @@ def _mcp(settings: Settings) -> Iterator[str]:
 def _otel_surroundings(otel: OtelSettings) -> Iterator[str]:
     if otel.endpoint is not None and not _is_installed(_OTEL_PACKAGES):
         yield f"otel.endpoint: {OTEL_MISSING}"
+
+
+def _store_surroundings(store: StoreSettings | None, environ: Mapping[str, str]) -> Iterator[str]:
+    try:
+        if store is not None and store.policy != "off" and store_engine(store.url) == "sqlite":
+            sqlite_place(store.url, environ)
+    except ConfigError as error:
+        yield f"store.url: {error.message}"
 
 
 def _is_installed(packages: Sequence[str]) -> bool:
