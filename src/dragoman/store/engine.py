@@ -54,23 +54,6 @@ COLUMNS = Row.__struct_fields__
 """The names of a row's columns, in the order of its fields."""
 
 
-class Lifetime(Struct, frozen=True):
-    """When a new row expires. `renews`: the expiry of its ancestors must be extended too."""
-
-    expires: float
-    renews: bool
-
-
-def lifetime(now: float, ttl: float, parent: float | None) -> Lifetime:
-    """Return when a new row expires. `parent`: when its parent expires; None without a parent."""
-    expires = now + ttl
-    if parent is None:
-        return Lifetime(expires, renews=False)
-    if parent >= expires:
-        return Lifetime(parent, renews=False)
-    return Lifetime(expires + ttl * STEP, renews=True)
-
-
 def head_of(row: Row, now: float) -> StoredHead:
     """Return the head of a row as of `now`: a lapsed lease means `failed`, a lapsed claim is void."""
     held = row.claimed_by is not None and (row.claimed_until is None or row.claimed_until > now)
@@ -120,6 +103,23 @@ def claim_result(head: StoredHead, by: str) -> ClaimResult:
     if head.is_settled or head.continued_by not in (None, by):
         return "taken"
     return "won"
+
+
+class ExpiryLimit(Struct, frozen=True):
+    """A sweep removes every row that expires by `until`. `more`: another sweep is needed after it."""
+
+    until: float
+    more: bool
+
+
+def limit_for_excess(oldest: Collection[tuple[float, int]], excess: int) -> ExpiryLimit | None:
+    """Return how far a sweep goes that removes `excess` bytes. `oldest`: expiry and size of the rows that expire first."""
+    until = None
+    for until, size in oldest:
+        excess -= size
+        if excess <= 0:
+            return ExpiryLimit(until, more=False)
+    return None if until is None else ExpiryLimit(until, more=True)
 
 
 def gives_back(status: Status) -> bool:

@@ -23,6 +23,7 @@ from dragoman.store.engine import (
     COLUMNS,
     STEP,
     Entry,
+    ExpiryLimit,
     ItemRow,
     KeyUpdate,
     Row,
@@ -36,6 +37,7 @@ from dragoman.store.engine import (
     gives_back,
     head_of,
     is_over,
+    limit_for_excess,
     missing,
 )
 from dragoman.store.postgres import conversations, statements
@@ -253,11 +255,12 @@ class PostgresEngine:
         mark = await self._mark(now, limit)
         if mark is None:
             return Swept()
-        until, more = mark
-        counts = [await self._count(sweep, until) for sweep in statements.SWEEP]
+        counts = [await self._count(sweep, mark.until) for sweep in statements.SWEEP]
         (responses, size), (seals, sealed), (count, said) = counts
         size += sealed + said
-        return Swept(responses=responses, seals=seals, conversations=count, size=size, more=more)
+        return Swept(
+            responses=responses, seals=seals, conversations=count, size=size, more=mark.more
+        )
 
     async def stats(self) -> StoreStats:
         counts = [await self._count(count, 0.0) for count in statements.STATS]
@@ -297,11 +300,11 @@ class PostgresEngine:
         lost = await self._all(statement, {**keys, **values})
         return frozenset([(cast("str", owner), cast("str", found)) for owner, found in lost])
 
-    async def _mark(self, now: float, limit: int) -> tuple[float, bool] | None:
-        """Return until which expiry rows are removed, and whether another sweep is needed; None if there is nothing to remove."""
+    async def _mark(self, now: float, limit: int) -> ExpiryLimit | None:
+        """Return how far the next sweep goes; None if there is nothing to remove."""
         old = await self._oldest(now, limit + 1)
         if old:
-            return old[:limit][-1][0], len(old) > limit
+            return ExpiryLimit(old[:limit][-1][0], more=len(old) > limit)
         # The tables' files take more than the content, and are known at once; summing the sizes reads an entry for every row.
         most = self._settings.max_bytes
         files = await self._one(statements.FILES, {})
@@ -310,12 +313,7 @@ class PostgresEngine:
         excess = (await self.stats()).size - most
         if excess <= 0:
             return None
-        oldest = await self._oldest(float("inf"), limit)
-        for expires, size in oldest:
-            excess -= size
-            if excess <= 0:
-                return expires, False
-        return (oldest[-1][0], True) if oldest else None
+        return limit_for_excess(await self._oldest(float("inf"), limit), excess)
 
     async def _oldest(self, until: float, limit: int) -> list[tuple[float, int]]:
         values = {"until": until, "limit": limit}
