@@ -6,7 +6,7 @@ and files that the settings name; a server calls it before it starts.
 
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from importlib.util import find_spec
 from ipaddress import ip_address
 from shutil import which
@@ -616,7 +616,13 @@ def _mcp(settings: Settings) -> Iterator[str]:
 
 
 def _otel_surroundings(otel: OtelSettings) -> Iterator[str]:
-    if otel.endpoint is not None and not _is_installed(_OTEL_PACKAGES):
+    if otel.endpoint is None:
+        return
+    try:
+        is_installed = all(find_spec(package) is not None for package in _OTEL_PACKAGES)
+    except ModuleNotFoundError:  # a package above one of them is missing
+        is_installed = False
+    if not is_installed:
         yield f"otel.endpoint: {OTEL_MISSING}"
 
 
@@ -626,13 +632,6 @@ def _store_surroundings(store: StoreSettings | None, environ: Mapping[str, str])
             sqlite_place(store.url, environ)
     except ConfigError as error:
         yield f"store.url: {error.message}"
-
-
-def _is_installed(packages: Sequence[str]) -> bool:
-    try:
-        return all(find_spec(package) is not None for package in packages)
-    except ModuleNotFoundError:  # a package above one of them is missing
-        return False
 
 
 def _mcp_surroundings(settings: Settings, environ: Mapping[str, str]) -> Iterator[str]:

@@ -55,22 +55,18 @@ def _items(text: str) -> object:
     return [item.strip() for item in text.split(",") if item.strip()]
 
 
-def _text(text: str) -> object:
-    return text
-
-
 _VARIABLES: Mapping[str, tuple[str, str, Callable[[str], object]]] = {
-    "DRAGOMAN_HOST": ("server", "host", _text),
+    "DRAGOMAN_HOST": ("server", "host", str),
     "DRAGOMAN_PORT": ("server", "port", _number),
     "DRAGOMAN_WORKERS": ("server", "workers", _number),
     "DRAGOMAN_API_KEYS": ("server", "api_keys", _items),
     "DRAGOMAN_CORS_ORIGINS": ("server", "cors_origins", _items),
     "DRAGOMAN_ALLOWED_HOSTS": ("server", "allowed_hosts", _items),
-    "DRAGOMAN_LOG_FORMAT": ("log", "format", _text),
-    "DRAGOMAN_LOG_LEVEL": ("log", "level", _text),
-    "DRAGOMAN_OTEL_ENDPOINT": ("otel", "endpoint", _text),
-    "DRAGOMAN_STORE_URL": ("store", "url", _text),
-    "DRAGOMAN_STORE_POLICY": ("store", "policy", _text),
+    "DRAGOMAN_LOG_FORMAT": ("log", "format", str),
+    "DRAGOMAN_LOG_LEVEL": ("log", "level", str),
+    "DRAGOMAN_OTEL_ENDPOINT": ("otel", "endpoint", str),
+    "DRAGOMAN_STORE_URL": ("store", "url", str),
+    "DRAGOMAN_STORE_POLICY": ("store", "policy", str),
     "DRAGOMAN_STORE_TTL": ("store", "ttl", _number),
     "DRAGOMAN_STORE_LEASE": ("store", "lease", _number),
     **{name: ("chat", key, read) for name, (key, read) in PROXY_VARIABLES.items()},

@@ -306,22 +306,22 @@ def _struct_lines(value: Struct, path: str, *, is_all: bool) -> Iterator[str]:
 def _table_lines(
     fields: Mapping[str, object],
     path: str,
-    unsaid: frozenset[str] = frozenset(),
+    even_if_empty: frozenset[str] = frozenset(),
     *,
     is_all: bool,
 ) -> Iterator[str]:
     """Plain values come first: in TOML they belong to the last table header before them."""
-    lines = list(_plain_lines(fields, unsaid))
+    lines = list(_plain_lines(fields, even_if_empty))
     if lines and path:
         yield f"\n[{path}]"
     yield from lines
     yield from _below(fields, path, is_all=is_all)
 
 
-def _plain_lines(fields: Mapping[str, object], unsaid: frozenset[str]) -> Iterator[str]:
-    """`unsaid`: keys to write even if empty, because omitting them means something else."""
+def _plain_lines(fields: Mapping[str, object], even_if_empty: frozenset[str]) -> Iterator[str]:
+    """`even_if_empty`: keys to write even if empty, because omitting them means something else."""
     for name, each in fields.items():
-        is_empty = each in ((), {}, "") and name not in unsaid
+        is_empty = each in ((), {}, "") and name not in even_if_empty
         if not _holds_structs(each) and each is not None and not is_empty:
             yield f"{key_path('', name)} = {toml_value(each)}"
 

@@ -236,10 +236,9 @@ async def _keep_conversation(
     """Return the continuation of a request whose input and answer are added to the conversation."""
     request, caller = asked.request, asked.caller
     new = await held.add_input(read_input(caller.body))
-    whole = prepended(held.past, with_conversation(request, None))
     if new is not None:
         request = _renamed(request, new)
-        whole = prepended(held.past, with_conversation(request, None))
+    whole = prepended(held.past, with_conversation(request, None))
     if _is_kept(managed, request):
         draft = structs.replace(
             _draft("responses", caller, request), conversation=held.id, position=held.position

@@ -47,7 +47,7 @@ from dragoman.errors import (
     StoreUnavailable,
 )
 from dragoman.model.outcome import ErrorInfo, Outcome
-from dragoman.model.parts import Dialect, Part, part_size
+from dragoman.model.parts import part_size
 from dragoman.offload import offload
 from dragoman.state.conversation import without_settings
 from dragoman.state.held_conversation import HeldConversation
@@ -348,7 +348,7 @@ class Keeper:
                 part for choice in self._notes.outcome().choices[:1] for part in choice.parts
             )
         else:
-            parts = await offload(len(end.body), _sent_parts, draft.door, end.body)
+            parts = await offload(len(end.body), read_parts, draft.door, end.body, has_failed=False)
         request = without_settings(draft.request)
         head = StoredHead(
             id=end.id,
@@ -644,10 +644,6 @@ async def _forget(store: Store, key: Key) -> None:
     """Remove a response that was begun and sent nothing, and release its claim."""
     await store.cancel(*key)
     await store.delete(*key)
-
-
-def _sent_parts(door: Dialect, body: bytes) -> tuple[Part, ...]:
-    return read_parts(door, body, has_failed=False)
 
 
 def _unstored(error: StoreError) -> ErrorInfo:

@@ -8,9 +8,10 @@ so that no request notices a restart of the database between two requests.
 
 import asyncio
 import select
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import LiteralString
+from random import random
+from typing import LiteralString, TypeVar
 
 import psycopg
 from psycopg import errors
@@ -33,6 +34,11 @@ _SILENCE_SECONDS = STATEMENT_SECONDS + 2.0
 # psycopg wakes up at this interval so that signals can interrupt it in threads; the pool does not need that.
 _WAKE_SECONDS = 1.0
 
+# A deadlock is over when one of its two sides was aborted; a third failure in a row has another cause.
+_ATTEMPTS = 3
+# Seconds, at most, before the next attempt: the other side needs some time for its work, and may be a retry itself.
+_PAUSE = 0.1
+
 # Connection parameters of libpq; the operator's URL overrides them.
 _DEFAULTS = {
     "application_name": "dragoman",
@@ -47,6 +53,8 @@ _DEFAULTS = {
     ),
 }
 
+
+T = TypeVar("T")
 
 Statement = LiteralString | bytes
 
@@ -77,7 +85,7 @@ class Connection(psycopg.AsyncConnection[TupleRow]):
 
 
 class PostgresPool:
-    """At most `size` connections, which only `lend` gives out."""
+    """At most `size` connections, which only `lend` gives out. `run` runs work on one, and again after a deadlock."""
 
     __slots__ = ("_conninfo", "_free", "_idle", "_is_closed")
 
@@ -131,6 +139,26 @@ class PostgresPool:
             self._free.release()
             if connection is not None:
                 await self._give_back(connection, is_good=is_good)
+
+    async def run(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        """Run `work` on a connection, and retry soon after a deadlock. Raises what `lend` and `work` raise."""
+        for _ in range(_ATTEMPTS - 1):
+            async with self.lend() as connection:
+                try:
+                    return await work(connection)
+                except errors.DeadlockDetected:
+                    pass
+            await asyncio.sleep(random() * _PAUSE)  # noqa: S311 - spreads retries, protects nothing
+        async with self.lend() as connection:
+            return await work(connection)
+
+    async def one(self, statement: Statement, values: Mapping[str, object]) -> TupleRow | None:
+        """`Connection.one` on a connection of the pool."""
+        return await self.run(lambda connection: connection.one(statement, values))
+
+    async def all(self, statement: Statement, values: Mapping[str, object]) -> list[TupleRow]:
+        """`Connection.all` on a connection of the pool."""
+        return await self.run(lambda connection: connection.all(statement, values))
 
     async def close(self) -> None:
         """Close the idle connections; lent connections are closed when they are returned."""

@@ -11,7 +11,7 @@ In memory, for tests and short runs, nothing survives the process, and every job
 import sqlite3
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 from dragoman.config.settings import StoreSettings, Synchronous
 from dragoman.store.contract import SWEEP_BATCH
@@ -28,18 +28,11 @@ T = TypeVar("T")
 Job = Callable[Concatenate[sqlite3.Connection, P], T]
 
 
-class Runner(Protocol):
-    """Runs jobs on a connection; `SqliteThread` documents the methods."""
-
-    async def do(self, work: Callable[[sqlite3.Connection], T]) -> T: ...
-
-    async def do_with(self, group: Group[T], prepare: Callable[[], T]) -> None: ...
-
-    async def close(self) -> None: ...
-
-
 class MemoryRunner:
-    """Runs jobs on a database in memory, each in a transaction. Keeps the content near the cap between the sweeps."""
+    """Runs jobs as a `SqliteThread` does, on a database in memory, each in a transaction.
+
+    Keeps the content near the cap between the sweeps.
+    """
 
     def __init__(self, most: int) -> None:
         self._db = sqlite3.connect(":memory:", isolation_level=None)
@@ -77,6 +70,9 @@ class MemoryRunner:
             jobs.sweep(self._db, mark)
         # Every sweep sums the sizes of all rows: the next one waits until more than a few rows have come.
         self._next_sweep = max(self._most, jobs.pages_in_use(self._db) + self._most // 16)
+
+
+Runner = SqliteThread | MemoryRunner
 
 
 def _writes(job: Job[P, T]) -> Callable[Concatenate["_Jobs", P], Awaitable[T]]:

@@ -84,6 +84,9 @@ _CHAIN = f"""
     FROM up JOIN responses r ON r.n = up.n JOIN requests q ON q.n = up.n JOIN answers a ON a.n = up.n
     ORDER BY up.depth
 """
+_EXPIRING = ("responses", "seals", "conversations")
+"""The tables whose rows expire."""
+_COUNT = "SELECT count(*), coalesce(sum(size), 0) FROM"
 _SIZES = """
     SELECT expires, size FROM responses WHERE expires {0} UNION ALL SELECT expires, size FROM seals WHERE expires {0}
     UNION ALL SELECT expires, size FROM conversations WHERE expires {0}
@@ -416,13 +419,9 @@ def sweep(db: sqlite3.Connection, mark: ExpiryLimit) -> Swept:
 
 
 def stats(db: sqlite3.Connection) -> StoreStats:
-    count = "SELECT count(*), coalesce(sum(size), 0) FROM"
-    responses, size = cast("tuple[int, int]", db.execute(f"{count} responses").fetchone())
-    seals, sealed = cast("tuple[int, int]", db.execute(f"{count} seals").fetchone())
-    others, said = cast("tuple[int, int]", db.execute(f"{count} conversations").fetchone())
-    return StoreStats(
-        responses=responses, seals=seals, conversations=others, size=size + sealed + said
-    )
+    found = [db.execute(f"{_COUNT} {table}").fetchone() for table in _EXPIRING]
+    counts, sizes = zip(*cast("list[tuple[int, int]]", found), strict=True)
+    return StoreStats(**dict(zip(_EXPIRING, counts, strict=True)), size=sum(sizes))
 
 
 def ping(db: sqlite3.Connection) -> None:

@@ -44,7 +44,7 @@ _MAX_BATCH = 256
 # delays the end of an answer by at most this time, and halves the cost of storing it.
 _GATHER_SECONDS = 0.02
 # The most commits without waiting, after several waits in which no other job came.
-_MAX_VAIN = 63
+_MAX_SKIPPED = 63
 
 
 class BatchConflict(Exception):
@@ -78,7 +78,7 @@ class SqliteThread:
         self._is_busy = False
         self._watch: asyncio.TimerHandle | None = None
         self._commits: deque[float] = deque((0.0, 0.0), maxlen=2)
-        self._vain = self._unwaited = 0
+        self._skips = self._skips_left = 0
         self._loop = asyncio.get_running_loop()
         self._ended = self._loop.create_future()
         self._is_closing = False
@@ -135,16 +135,16 @@ class SqliteThread:
         now = self._loop.time()
         if now - before > 2 * _GATHER_SECONDS or now - last > _GATHER_SECONDS:
             self._next = self._loop.call_soon(self._hand_over)
-        elif self._unwaited:
-            self._unwaited -= 1
+        elif self._skips_left:
+            self._skips_left -= 1
             self._next = self._loop.call_soon(self._hand_over)
         else:
             self._next = self._loop.call_at(last + _GATHER_SECONDS, self._stop_waiting)
 
     def _stop_waiting(self) -> None:
         # A single client that writes repeatedly waits in vain: back off, so that it waits seldom.
-        self._vain = 0 if len(self._gathered) > 1 else min(2 * self._vain + 1, _MAX_VAIN)
-        self._unwaited = self._vain
+        self._skips = 0 if len(self._gathered) > 1 else min(2 * self._skips + 1, _MAX_SKIPPED)
+        self._skips_left = self._skips
         self._hand_over()
 
     def _hand_over(self) -> None:
