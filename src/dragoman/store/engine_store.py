@@ -12,7 +12,7 @@ from dragoman._json import dumps
 from dragoman.config.environment import sqlite_place, store_engine
 from dragoman.config.settings import StoreSettings
 from dragoman.core.surrogates import replace_lone
-from dragoman.errors import ConfigError, StoreDamaged, StoreTooLarge
+from dragoman.errors import ConfigError, MalformedJson, StoreDamaged, StoreTooLarge
 from dragoman.model.parts import Part
 from dragoman.offload import LARGE, offload
 from dragoman.store.codec import (
@@ -352,7 +352,12 @@ class Store:
             ttl = min(ttl, WAITING_SECONDS)
 
         def entry() -> StoredContent:
-            return self._content(draft, ending, until)
+            try:
+                return self._content(draft, ending, until)
+            except (MalformedJson, RecursionError) as error:
+                raise StoreTooLarge(
+                    "expected a request that can be written as JSON, it nests too deep or has values that are none"
+                ) from error
 
         weight = weigh_request(draft.request) + (0 if ending is None else _weigh(ending))
         if weight < LARGE:
