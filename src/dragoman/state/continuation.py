@@ -199,7 +199,10 @@ async def _continue_conversation(
     """
     request, caller = asked.request, asked.caller
     if request.previous_id is not None:
-        raise _exclusive()
+        raise RequestRefused(
+            "Mutually exclusive parameters. Ensure you are only providing one of: 'previous_response_id' or 'conversation'.",
+            code="mutually_exclusive_parameters",
+        )
     held = HeldConversation(
         managed, (caller.owner, conversation_id), MINTED["responses"] + caller.number
     )
@@ -720,13 +723,6 @@ def previous_missing(response_id: str) -> RequestRefused:
         f"Previous response with id '{response_id}' not found.",
         param="previous_response_id",
         code="previous_response_not_found",
-    )
-
-
-def _exclusive() -> RequestRefused:
-    return RequestRefused(
-        "Mutually exclusive parameters. Ensure you are only providing one of: 'previous_response_id' or 'conversation'.",
-        code="mutually_exclusive_parameters",
     )
 
 

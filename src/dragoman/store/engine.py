@@ -167,7 +167,7 @@ def claim_taken(response_id: str, parent: str | None) -> StoreConflict:
     )
 
 
-def broken_chain(oldest: StoredHead, *, count: int, size: int) -> StoreMissing | StoreTooLarge:
+def broken_chain(oldest: Row, *, count: int, size: int) -> StoreMissing | StoreTooLarge:
     """Return the error for a chain that ends at a response with a parent: the chain is too long, or the parent is gone."""
     if count >= MAX_CHAIN or size > MAX_CHAIN_BYTES:
         return StoreTooLarge(
@@ -237,7 +237,9 @@ def check_ids(taken: Container[str], items: Collection[ItemRow]) -> None:
     seen: set[str] = set()
     for item in items:
         if item.id in taken or item.id in seen:
-            raise item_exists(item.id)
+            raise StoreConflict(
+                f"expected new ids, the conversation has an item with the id {item.id!r} already"
+            )
         seen.add(item.id)
 
 
@@ -270,12 +272,6 @@ def no_item(item_id: str) -> StoreMissing:
     )
 
 
-def item_exists(item_id: str) -> StoreConflict:
-    return StoreConflict(
-        f"expected new ids, the conversation has an item with the id {item_id!r} already"
-    )
-
-
 class StoredContent(Struct, gc=False):
     """A row with the parts of its content that were requested.
 
@@ -293,13 +289,12 @@ class StoredContent(Struct, gc=False):
 
 
 class RowEnd(Struct, frozen=True, gc=False, kw_only=True):
-    """What the end of a response adds to its row, and `items` to its conversation. `answer`: see `StoredContent`."""
+    """What the end of a response adds to its row, and `items` to its conversation."""
 
     status: TerminalStatus
     open_calls: str
     upstream: str
     family: str
-    answer: bytes = b""
     body: bytes
     stream: bytes | None
     needs_lease: bool = False
@@ -307,7 +302,7 @@ class RowEnd(Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def size(self) -> int:
-        return len(self.answer) + len(self.body) + len(self.stream or b"")
+        return len(self.body) + len(self.stream or b"")
 
 
 class StreamPiece(Struct, frozen=True, gc=False):

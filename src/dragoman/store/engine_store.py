@@ -228,7 +228,7 @@ class Store:
             oldest = shares[-1].row
             is_cut = oldest.parent is not None and len(shares) != depth
             if size > MAX_CHAIN_BYTES or is_cut:
-                raise broken_chain(head_of(oldest, now), count=len(shares), size=size)
+                raise broken_chain(oldest, count=len(shares), size=size)
             return await offload(size * _GROWTH, _links, shares, now)
 
     async def claim(self, owner: str, response_id: str, *, by: str) -> ClaimResult:
@@ -398,7 +398,7 @@ class Store:
             row.conversation, row.position = _clean(draft.conversation), draft.position
         if over is None:
             return StoredContent(row, request, body=body)
-        return StoredContent(row, request, over.answer, over.body, over.stream, over.items)
+        return StoredContent(row, request, b"", over.body, over.stream, over.items)
 
     def _over(self, ending: StoredEnd) -> RowEnd:
         over = RowEnd(

@@ -248,8 +248,8 @@ def finish(db: sqlite3.Connection, key: Key, over: RowEnd, now: float, ttl: floa
     values = (over.status, over.open_calls, over.upstream, over.family, over.size, number)
     db.execute(_UPDATE, values)
     db.execute(
-        "UPDATE answers SET answer = ?, body = ?, stream = ? WHERE n = ?",
-        (over.answer, over.body, over.stream, number),
+        "UPDATE answers SET answer = x'', body = ?, stream = ? WHERE n = ?",
+        (over.body, over.stream, number),
     )
     db.execute("DELETE FROM pieces WHERE n = ?", (number,))
     return over.status
