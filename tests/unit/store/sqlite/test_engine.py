@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from dragoman.store.engine_store import Store, open_store
 from dragoman.store.records import Escrowed
 from dragoman.store.sqlite import thread as thread_module
 from dragoman.store.sqlite.file import SqliteFile, translated
-from dragoman.store.sqlite.schema import APPLICATION_ID, MIGRATIONS
+from dragoman.store.sqlite.schema import APPLICATION_ID, MIGRATIONS, check_version, migrate
 from dragoman.store.sqlite.thread import SqliteThread
 from store_help import OWNER, Bench, bounded, draft, ending, said
 
@@ -126,6 +127,20 @@ def test_file_of_another_program_is_refused_and_left_alone(path: Path) -> None:
         names = [name for (name,) in again.execute("SELECT name FROM sqlite_schema")]
     again.close()
     assert names == ["theirs"]
+
+
+def test_file_that_another_process_makes_meanwhile_is_not_another_programs(path: Path) -> None:
+    class Slow(sqlite3.Connection):
+        """Another process makes the tables while this one looks what the file is."""
+
+        def execute(self, sql: str, *values: object) -> sqlite3.Cursor:
+            if "sqlite_schema" in sql:
+                with closing(sqlite3.connect(path, isolation_level=None)) as other:
+                    migrate(other)
+            return super().execute(sql, *values)
+
+    with closing(sqlite3.connect(path, isolation_level=None, factory=Slow)) as connection:
+        assert check_version(connection) == 0
 
 
 def test_file_that_is_no_database_is_refused(path: Path) -> None:
