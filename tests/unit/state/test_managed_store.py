@@ -28,6 +28,8 @@ def test_sweeper_removes_batch_after_batch_and_survives_an_absence(
         if len(swept) == 2:
             done.set()
 
+    def ignore(_name: str, _outcome: str, _seconds: float) -> None: ...
+
     async def main() -> None:
         async with bench.open() as store:
             for number in range(3):
@@ -46,7 +48,7 @@ def test_sweeper_removes_batch_after_batch_and_survives_an_absence(
 
             monkeypatch.setattr(Store, "expire", away_once)
             monkeypatch.setattr(managed_store, "open_store", same)
-            managed = ManagedStore(bench.settings, lambda *_: None, note)
+            managed = ManagedStore(bench.settings, ignore, note)
             await managed.call("ping", Store.ping)
             await done.wait()
             assert managed.problem == "away"

@@ -56,14 +56,12 @@ class PostgresEngine:
 
     __slots__ = ("_pool", "_settings", "conversations")
 
+    name = "postgresql"
+
     def __init__(self, pool: PostgresPool, settings: StoreSettings) -> None:
         self._pool = pool
         self._settings = settings
         self.conversations = PostgresConversations(pool)
-
-    @property
-    def name(self) -> str:
-        return "postgresql"
 
     async def insert(self, entry: Entry, now: float, ttl: float) -> None:
         made = entry()

@@ -123,13 +123,9 @@ class SqliteEngine(_Jobs):
 
     def __init__(self, name: str, reader: Runner, writer: Runner, most: int) -> None:
         super().__init__(reader, writer)
-        self._name = name
+        self.name = name
         self._most = most
         self.conversations = SqliteConversations(reader, writer)
-
-    @property
-    def name(self) -> str:
-        return self._name
 
     async def insert(self, entry: Entry, now: float, ttl: float) -> None:
         await self.writer.do_with(jobs.insert_all, lambda: jobs.NewRow(entry(), now, ttl))

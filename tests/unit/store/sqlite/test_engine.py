@@ -133,11 +133,11 @@ def test_file_that_another_process_makes_meanwhile_is_not_another_programs(path:
     class Slow(sqlite3.Connection):
         """Another process makes the tables while this one looks what the file is."""
 
-        def execute(self, sql: str, *values: object) -> sqlite3.Cursor:
+        def execute(self, sql: str, *_: object) -> sqlite3.Cursor:
             if "sqlite_schema" in sql:
                 with closing(sqlite3.connect(path, isolation_level=None)) as other:
                     migrate(other)
-            return super().execute(sql, *values)
+            return super().execute(sql)
 
     with closing(sqlite3.connect(path, isolation_level=None, factory=Slow)) as connection:
         assert check_version(connection) == 0
