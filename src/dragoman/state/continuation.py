@@ -13,6 +13,7 @@ through, the store has noted the response of each item.
 Each refusal uses the words of its vendor.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
@@ -42,7 +43,7 @@ from dragoman.state.held_conversation import (
     decode_items,
     responses_of,
 )
-from dragoman.state.keeper import Keeper
+from dragoman.state.keeper import Keeper, forget
 from dragoman.state.managed_store import ManagedStore
 from dragoman.store.codec import weigh_request
 from dragoman.store.contract import waiting_owner
@@ -551,24 +552,36 @@ async def _claim(
 ) -> Keeper:
     """Take the claim on the parent, and begin the response that continues it."""
     parent = draft.parent or ""
-    result = await managed.call(
-        "claim", lambda store: store.claim(draft.owner, parent, by=draft.id)
-    )
+    keeper = caller.make_keeper(draft)
+    result = None
+    try:
+        result = await managed.call(
+            "claim", lambda store: store.claim(draft.owner, parent, by=draft.id)
+        )
+        if result == "won":
+            await keeper.claim()
+            return keeper
+    except asyncio.CancelledError:
+        # The writes may have happened: the client's next attempt need not wait until the lease has lapsed.
+        managed.spawn(_give_back(managed, draft, may_have_begun=True))
+        raise
+    except StoreError:
+        if result == "won":
+            await _give_back(managed, draft, may_have_begun=False)
+        raise
     if result == "taken":
         head = await managed.call("head", lambda store: store.head(draft.owner, parent))
         raise refuse(parent, "continued" if head.is_settled else "taken")
-    if result == "running":
-        raise refuse(parent, result)
-    keeper = caller.make_keeper(draft)
-    try:
-        await keeper.claim()
-    except StoreError:
-        with suppress(StoreError):
-            await managed.call(
-                "release", lambda store: store.release(draft.owner, parent, by=draft.id)
-            )
-        raise
-    return keeper
+    raise refuse(parent, result)
+
+
+async def _give_back(managed: ManagedStore, draft: Draft, *, may_have_begun: bool) -> None:
+    """Give back the claim of a response whose client gets no answer. If the store fails, the claim lapses."""
+    owner, parent = draft.owner, draft.parent or ""
+    with suppress(StoreError):
+        await managed.call("release", lambda store: store.release(owner, parent, by=draft.id))
+        if may_have_begun:
+            await managed.call("forget", lambda store: forget(store, (owner, draft.id)))
 
 
 def _refuse_response(response_id: str, why: str) -> RequestRefused:

@@ -611,7 +611,7 @@ class Keeper:
             if self._has_begun:
                 await self._managed.call("cancel", lambda store: store.cancel(*key))
             else:
-                await self._managed.call("forget", lambda store: _forget(store, key))
+                await self._managed.call("forget", lambda store: forget(store, key))
 
 
 async def _is_stored(store: Store, key: Key, ending: StoredEnd) -> bool:
@@ -640,8 +640,8 @@ async def _together(noting: Awaitable[None], write: Awaitable[T]) -> T:
     return written
 
 
-async def _forget(store: Store, key: Key) -> None:
-    """Remove a response that was begun and sent nothing, and release its claim."""
+async def forget(store: Store, key: Key) -> None:
+    """Remove a response that was begun and sent nothing, and release its claim. Raises StoreMissing: it was not begun."""
     await store.cancel(*key)
     await store.delete(*key)
 
