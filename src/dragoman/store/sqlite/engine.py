@@ -8,12 +8,14 @@ The file must be on a local disk: WAL needs memory that all its processes share.
 In memory, for tests and short runs, nothing survives the process, and every job runs at once in the caller's thread.
 """
 
+import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
 from dragoman.config.settings import StoreSettings, Synchronous
+from dragoman.errors import StoreError
 from dragoman.store.contract import SWEEP_BATCH
 from dragoman.store.engine import Entry
 from dragoman.store.records import Swept
@@ -180,7 +182,7 @@ async def open_sqlite(
     engine = SqliteEngine("sqlite", reader, writer, settings.max_bytes)
     try:
         await writer.do(jobs.ping)
-    except BaseException:  # also if the caller is cancelled: the threads would never end
+    except (StoreError, asyncio.CancelledError):  # the threads would never end
         writer.stop()
         await engine.close()
         raise

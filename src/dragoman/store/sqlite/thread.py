@@ -24,7 +24,7 @@ from typing import TypeVar, cast
 
 from msgspec import Struct
 
-from dragoman.errors import StoreError, StoreUnavailable
+from dragoman.errors import GatewayError, StoreError, StoreUnavailable
 from dragoman.store.sqlite.file import OpenedDatabase, SqliteFile, translated
 
 logger = logging.getLogger(__name__)
@@ -45,6 +45,14 @@ _MAX_BATCH = 256
 _GATHER_SECONDS = 0.02
 # The most commits without waiting, after several waits in which no other job came.
 _MAX_SKIPPED = 63
+
+
+# SQLite's errors and the store's own, and what a bug, a value that no version of this program writes, or a lack of memory may
+# raise. All are caught, because the store could not be used again after its thread ended.
+_FAILURES = (
+    *(sqlite3.Error, GatewayError, ArithmeticError, AssertionError, AttributeError, LookupError),
+    *(MemoryError, OSError, RuntimeError, TypeError, ValueError),
+)
 
 
 class BatchConflict(Exception):
@@ -163,7 +171,7 @@ class SqliteThread:
         try:
             if job.prepare is not None:
                 job.item = job.prepare()
-        except Exception as error:
+        except _FAILURES as error:
             # Only this job fails: the others of its batch have the same callback of the event loop.
             self._jobs.discard(job)
             if not job.future.done():
@@ -249,7 +257,7 @@ class SqliteThread:
     def _do(self, batch: list[_Job]) -> None:
         try:
             opened = self._open()
-        except Exception as error:
+        except _FAILURES as error:
             _fail(batch, _logged(error))
             return
         try:
@@ -257,7 +265,7 @@ class SqliteThread:
         except BatchConflict:
             self._undo()
             self._do_each(batch)
-        except Exception as error:
+        except _FAILURES as error:
             failed = _logged(error)
             self._file.is_current(opened)  # if it is not, other threads close their connections too
             self._let_go()
@@ -319,11 +327,7 @@ class SqliteThread:
 
 
 def _logged(error: Exception) -> StoreError:
-    """Translate an error, and log it unless it is SQLite's or the store's own.
-
-    Others come from a bug, from a value that no version of this program writes, or from a lack of memory. They are caught,
-    because the store could not be used again after its thread ended.
-    """
+    """Translate an error, and log it unless it is SQLite's or the store's own."""
     if not isinstance(error, sqlite3.Error | StoreError):
         logger.error("the store's thread failed", exc_info=error)
     return translated(error)
