@@ -32,6 +32,7 @@ from dragoman.dialects.responses.conversations import (
 from dragoman.dialects.responses.request import asks_for_background
 from dragoman.dialects.responses.turns import read_submitted
 from dragoman.errors import MalformedJson, RequestRefused, StoreError, StoreMissing
+from dragoman.model.outcome import ErrorInfo
 from dragoman.model.parts import Call, Dialect, Extra, Opaque, Part, Result
 from dragoman.model.request import Request, Turn
 from dragoman.offload import offload
@@ -67,14 +68,14 @@ class StorageCaller(Struct, frozen=True):
     """Who sent a request, and how its answer is stored.
 
     number: for the id of the answer (`core.ids.number_of`). created: seconds since the epoch.
-    make_keeper: returns the keeper of the answer. only_waiting: see `Draft`.
+    stop: ends the exchange with an error. only_waiting: see `Draft`.
     body: the request as received, whose items a conversation stores. only_reads: the answer adds nothing to a conversation.
     """
 
     owner: str
     number: str
     created: float
-    make_keeper: Callable[[Draft], Keeper]
+    stop: Callable[[ErrorInfo], None]
     only_waiting: bool = False
     body: bytes = b""
     only_reads: bool = False
@@ -139,12 +140,12 @@ def make_keeper(
     if _is_kept(managed, request):
         caller = caller_of()
         parent = links[-1].head.id if links else None
-        return caller.make_keeper(_draft("responses", caller, request, parent))
+        return Keeper(managed, _draft("responses", caller, request, parent), caller.stop)
     if not waits:
         return None
     # It has another owner than the responses that it continues, so it takes their turns along.
     caller = _waiting(caller_of())
-    return caller.make_keeper(_draft("responses", caller, continued(links, request)))
+    return Keeper(managed, _draft("responses", caller, continued(links, request)), caller.stop)
 
 
 async def find_continuation(
@@ -243,19 +244,19 @@ async def _keep_conversation(
     if new is not None:
         request = _renamed(request, new)
     whole = prepended(held.past, with_conversation(request, None))
-    if _is_kept(managed, request):
+    is_kept = _is_kept(managed, request)
+    if is_kept:
         draft = structs.replace(
             _draft("responses", caller, request), conversation=held.id, position=held.position
         )
-        keeper = caller.make_keeper(draft)
     elif asked.waits:
-        caller = _waiting(caller)
-        stored = with_conversation(whole, held.id)
-        keeper = caller.make_keeper(_draft("responses", caller, stored))
+        draft = _draft("responses", _waiting(caller), with_conversation(whole, held.id))
     else:
-        keeper = caller.make_keeper(_draft("responses", caller, whole))
+        draft = _draft("responses", caller, whole)
+    keeper = Keeper(managed, draft, caller.stop)
+    if not (is_kept or asked.waits):
         keeper.only_add()
-    if asked.memory is not None and not _is_kept(managed, request):
+    if asked.memory is not None and not is_kept:
         keeper.remember_by(asked.memory.remember, held.past_bytes)
     keeper.hold(held)
     return Continuation(request=whole, keeper=keeper)
@@ -303,7 +304,7 @@ async def _continue_on_connection(
         return found
     if keeper is None:
         draft = _draft("responses", caller, found.request or request, previous)
-        keeper = caller.make_keeper(draft)
+        keeper = Keeper(managed, draft, caller.stop)
     keeper.remember_by(memory.remember, past_bytes)
     return Continuation(request=found.request, keeper=keeper, missing=found.missing)
 
@@ -461,7 +462,7 @@ async def _continue_thread(
         return Continuation()
     request = _without_thread(request)
     if thread["type"] == "create":
-        keeper = caller.make_keeper(_draft("messages", caller, request))
+        keeper = Keeper(managed, _draft("messages", caller, request), caller.stop)
         return Continuation(request=request, keeper=keeper)
     previous = str(thread["previous_message_id"])
     try:
@@ -552,7 +553,7 @@ async def _claim(
 ) -> Keeper:
     """Take the claim on the parent, and begin the response that continues it."""
     parent = draft.parent or ""
-    keeper = caller.make_keeper(draft)
+    keeper = Keeper(managed, draft, caller.stop)
     result = None
     try:
         result = await managed.call(

@@ -11,7 +11,6 @@ from dragoman._json import dumps
 from dragoman.config.settings import StoreSettings
 from dragoman.errors import RequestRefused, StoreMissing
 from dragoman.state.continuation import StorageCaller, continue_submitted
-from dragoman.state.keeper import Keeper
 from dragoman.state.managed_store import ManagedStore
 from dragoman.store.engine_store import Store
 from store_help import OWNER, bounded, call_ending, draft
@@ -38,18 +37,18 @@ def test_outputs_whose_sender_leaves_can_be_submitted_again(
     async def main() -> None:
         settings = StoreSettings(url=f"sqlite://{tmp_path / 'store.db'}")
         managed = ManagedStore(settings, ignore, ignore)
-
-        def caller(number: str) -> StorageCaller:
-            return StorageCaller(OWNER, number, 1.0, lambda each: Keeper(managed, each, ignore))
-
         await managed.call("put", lambda store: store.put(draft("a"), call_ending("call_1")))
         monkeypatch.setattr(Store, operation, operate_and_leave)
         with pytest.raises(asyncio.CancelledError):
-            await asyncio.create_task(continue_submitted(managed, "a", OUTPUTS, caller("first")))
-        again = None
+            await asyncio.create_task(
+                continue_submitted(
+                    managed, "a", OUTPUTS, StorageCaller(OWNER, "first", 1.0, ignore)
+                )
+            )
+        again, caller = None, StorageCaller(OWNER, "second", 1.0, ignore)
         while again is None:  # for less than half the lease: `bounded`
             with suppress(RequestRefused):
-                again = await continue_submitted(managed, "a", OUTPUTS, caller("second"))
+                again = await continue_submitted(managed, "a", OUTPUTS, caller)
             await asyncio.sleep(0)
         with suppress(StoreMissing):  # what was begun is removed
             while True:
