@@ -30,6 +30,7 @@ from typing import TypeVar
 from msgspec import structs
 
 from dragoman._json import dumps, dumps_text
+from dragoman.core.credentials import remove_credentials
 from dragoman.core.failures import error_info
 from dragoman.core.fields import set_members
 from dragoman.core.ids import RESPONSE_PREFIX
@@ -54,7 +55,6 @@ from dragoman.state.held_conversation import HeldConversation
 from dragoman.state.managed_store import ManagedStore
 from dragoman.store.codec import read_parts
 from dragoman.store.contract import Key
-from dragoman.store.credentials import remove_credentials
 from dragoman.store.engine_store import Store
 from dragoman.store.packing import StreamBuffer
 from dragoman.store.records import ConversationItem, Draft, Link, StoredEnd, StoredHead

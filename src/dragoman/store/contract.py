@@ -48,7 +48,7 @@ items, and is removed whole.
 transaction: of any number of requests at once, on any nodes, no more are admitted than the limits allow. Usage is
 stored under the key's name, without an expiry: names are the operator's, and few.
 
-**Nothing secret.** Requests are stored in canonical form, without the credentials that some tools contain (`credentials`).
+**Nothing secret.** Requests are stored in canonical form, without the credentials that some tools contain (`core.credentials`).
 
 Engines store values unchecked: they do not know dialects, and verify neither call ids nor statuses.
 """

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dragoman._json import dumps
 from dragoman.config.environment import sqlite_place, store_engine
 from dragoman.config.settings import StoreSettings
+from dragoman.core.credentials import remove_credentials
 from dragoman.core.surrogates import replace_lone
 from dragoman.errors import ConfigError, MalformedJson, StoreDamaged, StoreTooLarge
 from dragoman.model.parts import Part
@@ -33,7 +34,6 @@ from dragoman.store.contract import (
     ClaimResult,
     Key,
 )
-from dragoman.store.credentials import remove_credentials
 from dragoman.store.engine import (
     ConversationEngine,
     ConversationRow,
