@@ -313,4 +313,4 @@ def test_with_the_store_off_nothing_is_kept_and_nothing_found() -> None:
         with pytest.raises(openai.BadRequestError) as refused:
             respond(stage.url, model=scene.model, input="x", previous_response_id=found.id)
         assert refused.value.code == "previous_response_not_found"
-        assert stage.gateway.app.gateway.store.is_open is False
+        assert stage.gateway.app.gateway.store._store is None  # pyright: ignore[reportPrivateUsage]

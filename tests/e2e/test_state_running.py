@@ -261,6 +261,25 @@ def test_what_has_expired_is_gone() -> None:
         assert ask(stage.url, "responses", previous).status_code == 400
 
 
+@pytest.mark.parametrize("upstream", ["chat", "messages"])
+@pytest.mark.parametrize("stream", [False, True])
+def test_credentials_of_tools_are_not_repeated_in_an_answer(
+    stage: Stage, upstream: str, stream: bool
+) -> None:
+    scene = stage.scene(upstream, DONE)
+    tool = {
+        "type": "mcp",
+        "server_label": "calendar",
+        "server_url": "https://x",
+        "headers": {"Authorization": "s3cret"},
+    }
+    body = plain_body("responses", scene.model, tools=[tool], stream=stream)
+    answer = ask(stage.url, "responses", body)
+    assert answer.is_success
+    assert "calendar" in answer.text
+    assert "s3cret" not in answer.text
+
+
 def test_credentials_of_tools_are_not_stored(stage: Stage) -> None:
     scene = stage.scene("responses", DONE)
     tool = {

@@ -6,7 +6,7 @@ and files that the settings name; a server calls it before it starts.
 
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from importlib.util import find_spec
 from ipaddress import ip_address
 from shutil import which
@@ -20,6 +20,7 @@ from dragoman.config.environment import (
     http_address,
     origin_of,
     proxy_from,
+    sqlite_place,
     store_engine,
 )
 from dragoman.config.mcp import name_problems, server_problems
@@ -165,6 +166,7 @@ def check_surroundings(settings: Settings, environ: Mapping[str, str]) -> None:
     problems += _proxy_and_certificates(settings, environ)
     problems += _mcp_surroundings(settings, environ)
     problems += _otel_surroundings(settings.otel)
+    problems += _store_surroundings(settings.store, environ)
     if problems:
         raise config_error(problems)
 
@@ -614,15 +616,22 @@ def _mcp(settings: Settings) -> Iterator[str]:
 
 
 def _otel_surroundings(otel: OtelSettings) -> Iterator[str]:
-    if otel.endpoint is not None and not _is_installed(_OTEL_PACKAGES):
+    if otel.endpoint is None:
+        return
+    try:
+        is_installed = all(find_spec(package) is not None for package in _OTEL_PACKAGES)
+    except ModuleNotFoundError:  # a package above one of them is missing
+        is_installed = False
+    if not is_installed:
         yield f"otel.endpoint: {OTEL_MISSING}"
 
 
-def _is_installed(packages: Sequence[str]) -> bool:
+def _store_surroundings(store: StoreSettings | None, environ: Mapping[str, str]) -> Iterator[str]:
     try:
-        return all(find_spec(package) is not None for package in packages)
-    except ModuleNotFoundError:  # a package above one of them is missing
-        return False
+        if store is not None and store.policy != "off" and store_engine(store.url) == "sqlite":
+            sqlite_place(store.url, environ)
+    except ConfigError as error:
+        yield f"store.url: {error.message}"
 
 
 def _mcp_surroundings(settings: Settings, environ: Mapping[str, str]) -> Iterator[str]:

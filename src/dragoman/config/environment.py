@@ -45,29 +45,28 @@ class Override(Struct, frozen=True):
 
 
 def _number(text: str) -> object:
-    return int(text) if text.strip().isdecimal() else text
+    try:
+        return int(text) if text.strip().isdecimal() else text
+    except ValueError:  # Python refuses to read more than 4,300 digits
+        return text
 
 
 def _items(text: str) -> object:
     return [item.strip() for item in text.split(",") if item.strip()]
 
 
-def _text(text: str) -> object:
-    return text
-
-
 _VARIABLES: Mapping[str, tuple[str, str, Callable[[str], object]]] = {
-    "DRAGOMAN_HOST": ("server", "host", _text),
+    "DRAGOMAN_HOST": ("server", "host", str),
     "DRAGOMAN_PORT": ("server", "port", _number),
     "DRAGOMAN_WORKERS": ("server", "workers", _number),
     "DRAGOMAN_API_KEYS": ("server", "api_keys", _items),
     "DRAGOMAN_CORS_ORIGINS": ("server", "cors_origins", _items),
     "DRAGOMAN_ALLOWED_HOSTS": ("server", "allowed_hosts", _items),
-    "DRAGOMAN_LOG_FORMAT": ("log", "format", _text),
-    "DRAGOMAN_LOG_LEVEL": ("log", "level", _text),
-    "DRAGOMAN_OTEL_ENDPOINT": ("otel", "endpoint", _text),
-    "DRAGOMAN_STORE_URL": ("store", "url", _text),
-    "DRAGOMAN_STORE_POLICY": ("store", "policy", _text),
+    "DRAGOMAN_LOG_FORMAT": ("log", "format", str),
+    "DRAGOMAN_LOG_LEVEL": ("log", "level", str),
+    "DRAGOMAN_OTEL_ENDPOINT": ("otel", "endpoint", str),
+    "DRAGOMAN_STORE_URL": ("store", "url", str),
+    "DRAGOMAN_STORE_POLICY": ("store", "policy", str),
     "DRAGOMAN_STORE_TTL": ("store", "ttl", _number),
     "DRAGOMAN_STORE_LEASE": ("store", "lease", _number),
     **{name: ("chat", key, read) for name, (key, read) in PROXY_VARIABLES.items()},
@@ -225,7 +224,7 @@ def store_engine(url: str) -> str:
         case "memory" if colon and not rest:
             return "memory"
         case "sqlite" if colon:
-            sqlite_place(url, {})
+            _sqlite_parts(url)
             return "sqlite"
         case "postgresql" | "postgres" if rest.startswith("//"):
             return "postgresql"
@@ -238,9 +237,24 @@ def sqlite_place(url: str, environ: Mapping[str, str]) -> tuple[Path, Synchronou
     """The file of a `sqlite:` URL, and when SQLite waits for the disk.
 
     Raises:
-        ConfigError: the URL has a host, a fragment or an unknown option.
+        ConfigError: the URL has a host, a fragment or an unknown option, or the file is below a home folder and there is none.
     """
-    parts = urlsplit(url)
+    path, synchronous = _sqlite_parts(url)
+    try:
+        return Path(path).expanduser() if path else default_store_path(environ), synchronous
+    except RuntimeError as error:
+        raise ConfigError(
+            "expected a home folder for the store's file, there is none: set HOME or XDG_STATE_HOME, or name a file, "
+            "such as sqlite:///var/lib/dragoman/store.db"
+        ) from error
+
+
+def _sqlite_parts(url: str) -> tuple[str, Synchronous]:
+    """The path in a `sqlite:` URL, or an empty string, and when SQLite waits for the disk. Raises ConfigError."""
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise ConfigError(f"{_STORES}, got sqlite:…") from error
     if parts.netloc or parts.fragment:
         raise ConfigError(
             "expected sqlite:///path (three slashes) as the store's url, got a host or a fragment"
@@ -252,8 +266,7 @@ def sqlite_place(url: str, environ: Mapping[str, str]) -> tuple[Path, Synchronou
                 f"expected synchronous=full or synchronous=normal after the ? of the store's url, got {name}=…"
             )
         synchronous = "normal" if value == "normal" else "full"
-    path = Path(unquote(parts.path)).expanduser() if parts.path else default_store_path(environ)
-    return path, synchronous
+    return unquote(parts.path), synchronous
 
 
 def default_store_path(environ: Mapping[str, str]) -> Path:

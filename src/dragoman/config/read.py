@@ -117,9 +117,9 @@ def load_settings(
     file = find_file(path, environ)
     data = b"" if file is None else read_config_file(file)
     found: list[str] = []
-    said = Settings() if file is None else _read_settings(file, data, found)
+    from_file = Settings() if file is None else _read_settings(file, data, found)
     try:
-        settings = _combined(said, environ, flags)
+        settings = _combined(from_file, environ, flags)
     except ConfigError as error:
         more = [line for line in error.message.split("\n") if not _follows(line, found)]
         raise _located([*found, *more], file, data, environ, flags) from None
@@ -129,8 +129,8 @@ def load_settings(
         is_named = path is not None or bool(environ.get(CONFIG_VARIABLE))
     if file is not None and not is_named:
         if flags.upstream is not None:
-            said = structs.replace(said, upstreams={})
-        claims = claims_of(said, settings, environ)
+            from_file = structs.replace(from_file, upstreams={})
+        claims = claims_of(from_file, settings, environ)
         if claims:
             on_found(FoundFile(file, data, claims), environ)
     return settings

@@ -110,13 +110,12 @@ class Trusted:
         Raises:
             ConfigError: the record cannot be written.
         """
-        self._write({**self._read(), file.place: file.digest})
+        self._change(file.place, file.digest)
 
     def remove(self, file: FoundFile) -> None:
         """Withdraw trust from a file. Raises like `add`."""
-        kept = self._read()
-        if kept.pop(file.place, None) is not None:
-            self._write(kept)
+        if file.place in self._read():
+            self._change(file.place, None)
 
     def _path(self) -> Path:
         return state_folder(self._environ) / "trusted.json"
@@ -141,9 +140,16 @@ class Trusted:
         pairs = cast("dict[object, object]", files).items()
         return {str(place): str(digest) for place, digest in pairs}
 
-    def _write(self, files: Mapping[str, str]) -> None:
+    def _change(self, place: str, digest: str | None) -> None:
+        """Record the digest of a file, or remove it, while no other command changes the record."""
         try:
-            write_private(self._path(), dumps_document(dict(files)))
+            path = self._path()
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with _locked(path.with_name("trusted.lock"), os.O_RDWR | os.O_CREAT):
+                files = {name: each for name, each in self._read().items() if name != place}
+                if digest is not None:
+                    files[place] = digest
+                write_private(path, dumps_document(files))
         except (OSError, RuntimeError) as error:
             raise ConfigError(f"expected to write the record of trusted files: {error}") from error
 
@@ -196,16 +202,27 @@ def only_changer(path: Path) -> Generator[None]:
         ConfigError: the folder cannot be read.
     """
     with ExitStack() as stack:
-        if sys.platform != "win32":
-            try:
-                folder = os.open(path.resolve(strict=True).parent, os.O_RDONLY)
-                stack.callback(os.close, folder)
-                fcntl.flock(folder, fcntl.LOCK_EX)
-            except OSError as error:
-                raise ConfigError(
-                    f"{path}: expected to change it: {error.strerror or error}"
-                ) from error
+        try:
+            stack.enter_context(_locked(path.resolve(strict=True).parent, os.O_RDONLY))
+        except OSError as error:
+            raise ConfigError(
+                f"{path}: expected to change it: {error.strerror or error}"
+            ) from error
         yield
+
+
+@contextmanager
+def _locked(path: Path, flags: int) -> Generator[None]:
+    """Open a file or a folder and hold its lock, which one process has at a time. Raises OSError."""
+    if sys.platform == "win32":
+        yield
+        return
+    descriptor = os.open(path, flags, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def change_file(path: Path, before: bytes, changed: bytes, environ: Mapping[str, str]) -> None:

@@ -48,7 +48,7 @@ def read_toml(data: bytes, name: str) -> dict[str, object]:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise ConfigError(f"{name}: expected UTF-8, got other bytes in line {line}") from error
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # also a number of more digits than Python reads
         raise ConfigError(f"{name}: expected TOML: {error}") from error
 
 
@@ -67,7 +67,7 @@ def read_usable(kind: type[_S], value: object, path: str, problems: Problems) ->
 
 def key_path(path: str, key: str) -> str:
     """The path of a key as TOML writes it: `upstreams.local`, or `models."gpt-*"`."""
-    name = key if key and set(key) <= _BARE else '"' + key.replace('"', '\\"') + '"'
+    name = key if key and set(key) <= _BARE else _quoted(key)
     return f"{path}.{name}" if path else name
 
 
@@ -306,22 +306,22 @@ def _struct_lines(value: Struct, path: str, *, is_all: bool) -> Iterator[str]:
 def _table_lines(
     fields: Mapping[str, object],
     path: str,
-    unsaid: frozenset[str] = frozenset(),
+    even_if_empty: frozenset[str] = frozenset(),
     *,
     is_all: bool,
 ) -> Iterator[str]:
     """Plain values come first: in TOML they belong to the last table header before them."""
-    lines = list(_plain_lines(fields, unsaid))
+    lines = list(_plain_lines(fields, even_if_empty))
     if lines and path:
         yield f"\n[{path}]"
     yield from lines
     yield from _below(fields, path, is_all=is_all)
 
 
-def _plain_lines(fields: Mapping[str, object], unsaid: frozenset[str]) -> Iterator[str]:
-    """`unsaid`: keys to write even if empty, because omitting them means something else."""
+def _plain_lines(fields: Mapping[str, object], even_if_empty: frozenset[str]) -> Iterator[str]:
+    """`even_if_empty`: keys to write even if empty, because omitting them means something else."""
     for name, each in fields.items():
-        is_empty = each in ((), {}, "") and name not in unsaid
+        is_empty = each in ((), {}, "") and name not in even_if_empty
         if not _holds_structs(each) and each is not None and not is_empty:
             yield f"{key_path('', name)} = {toml_value(each)}"
 
@@ -392,5 +392,9 @@ def toml_value(value: object) -> str:
         )
     if isinstance(value, tuple):
         return "[" + ", ".join(toml_value(each) for each in cast("tuple[object, ...]", value)) + "]"
-    # JSON's strings, numbers and booleans are valid TOML.
-    return dumps(value).decode()
+    return _quoted(value)
+
+
+def _quoted(value: object) -> str:
+    """A string, a number or a boolean in TOML: as in JSON, but that TOML allows no DEL in a string."""
+    return dumps(value).decode().replace("\x7f", "\\u007f")

@@ -33,7 +33,6 @@ from dragoman.server.gateway import Gateway
 from dragoman.server.http.headers import ClientHeaders, error_headers
 from dragoman.server.limits import check_json, check_tools
 from dragoman.state.continuation import StorageCaller, find_continuation
-from dragoman.state.keeper import Keeper
 from dragoman.upstream.base import UpstreamRequest
 from dragoman.upstream.retry import retry_after
 
@@ -138,13 +137,7 @@ async def _complete(
         check_previous(request, target)  # a count without the history would be false
     elif dialect == "responses":
         owner = gateway.identify(headers).owner
-        caller = StorageCaller(
-            owner,
-            "",
-            gateway.wall_clock(),
-            lambda draft: Keeper(gateway.store, draft, _ignore),
-            only_reads=True,
-        )
+        caller = StorageCaller(owner, "", gateway.wall_clock(), _ignore, only_reads=True)
         # Nothing is stored, so there is no keeper.
         unstored = structs.replace(request, store=False)
         found = await find_continuation(gateway.store, dialect, unstored, caller)

@@ -388,9 +388,7 @@ class Exchange:
     def _caller(self) -> StorageCaller:
         now = self._gateway.wall_clock()
         number = number_of(now, getrandbits(NOISE_BITS))
-        return StorageCaller(
-            self._owner, number, now, lambda draft: Keeper(self._gateway.store, draft, self.stop)
-        )
+        return StorageCaller(self._owner, number, now, self.stop)
 
     async def _continue(self, continuing: Awaitable[Continuation]) -> None:
         """Add the stored history to the request, and have the answer stored."""

@@ -13,6 +13,7 @@ through, the store has noted the response of each item.
 Each refusal uses the words of its vendor.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
@@ -31,6 +32,7 @@ from dragoman.dialects.responses.conversations import (
 from dragoman.dialects.responses.request import asks_for_background
 from dragoman.dialects.responses.turns import read_submitted
 from dragoman.errors import MalformedJson, RequestRefused, StoreError, StoreMissing
+from dragoman.model.outcome import ErrorInfo
 from dragoman.model.parts import Call, Dialect, Extra, Opaque, Part, Result
 from dragoman.model.request import Request, Turn
 from dragoman.offload import offload
@@ -42,7 +44,7 @@ from dragoman.state.held_conversation import (
     decode_items,
     responses_of,
 )
-from dragoman.state.keeper import Keeper
+from dragoman.state.keeper import Keeper, forget
 from dragoman.state.managed_store import ManagedStore
 from dragoman.store.codec import weigh_request
 from dragoman.store.contract import waiting_owner
@@ -66,14 +68,14 @@ class StorageCaller(Struct, frozen=True):
     """Who sent a request, and how its answer is stored.
 
     number: for the id of the answer (`core.ids.number_of`). created: seconds since the epoch.
-    make_keeper: returns the keeper of the answer. only_waiting: see `Draft`.
+    stop: ends the exchange with an error. only_waiting: see `Draft`.
     body: the request as received, whose items a conversation stores. only_reads: the answer adds nothing to a conversation.
     """
 
     owner: str
     number: str
     created: float
-    make_keeper: Callable[[Draft], Keeper]
+    stop: Callable[[ErrorInfo], None]
     only_waiting: bool = False
     body: bytes = b""
     only_reads: bool = False
@@ -138,12 +140,12 @@ def make_keeper(
     if _is_kept(managed, request):
         caller = caller_of()
         parent = links[-1].head.id if links else None
-        return caller.make_keeper(_draft("responses", caller, request, parent))
+        return Keeper(managed, _draft("responses", caller, request, parent), caller.stop)
     if not waits:
         return None
     # It has another owner than the responses that it continues, so it takes their turns along.
     caller = _waiting(caller_of())
-    return caller.make_keeper(_draft("responses", caller, continued(links, request)))
+    return Keeper(managed, _draft("responses", caller, continued(links, request)), caller.stop)
 
 
 async def find_continuation(
@@ -199,7 +201,10 @@ async def _continue_conversation(
     """
     request, caller = asked.request, asked.caller
     if request.previous_id is not None:
-        raise _exclusive()
+        raise RequestRefused(
+            "Mutually exclusive parameters. Ensure you are only providing one of: 'previous_response_id' or 'conversation'.",
+            code="mutually_exclusive_parameters",
+        )
     held = HeldConversation(
         managed, (caller.owner, conversation_id), MINTED["responses"] + caller.number
     )
@@ -236,23 +241,22 @@ async def _keep_conversation(
     """Return the continuation of a request whose input and answer are added to the conversation."""
     request, caller = asked.request, asked.caller
     new = await held.add_input(read_input(caller.body))
-    whole = prepended(held.past, with_conversation(request, None))
     if new is not None:
         request = _renamed(request, new)
-        whole = prepended(held.past, with_conversation(request, None))
-    if _is_kept(managed, request):
+    whole = prepended(held.past, with_conversation(request, None))
+    is_kept = _is_kept(managed, request)
+    if is_kept:
         draft = structs.replace(
             _draft("responses", caller, request), conversation=held.id, position=held.position
         )
-        keeper = caller.make_keeper(draft)
     elif asked.waits:
-        caller = _waiting(caller)
-        stored = with_conversation(whole, held.id)
-        keeper = caller.make_keeper(_draft("responses", caller, stored))
+        draft = _draft("responses", _waiting(caller), with_conversation(whole, held.id))
     else:
-        keeper = caller.make_keeper(_draft("responses", caller, whole))
+        draft = _draft("responses", caller, whole)
+    keeper = Keeper(managed, draft, caller.stop)
+    if not (is_kept or asked.waits):
         keeper.only_add()
-    if asked.memory is not None and not _is_kept(managed, request):
+    if asked.memory is not None and not is_kept:
         keeper.remember_by(asked.memory.remember, held.past_bytes)
     keeper.hold(held)
     return Continuation(request=whole, keeper=keeper)
@@ -300,7 +304,7 @@ async def _continue_on_connection(
         return found
     if keeper is None:
         draft = _draft("responses", caller, found.request or request, previous)
-        keeper = caller.make_keeper(draft)
+        keeper = Keeper(managed, draft, caller.stop)
     keeper.remember_by(memory.remember, past_bytes)
     return Continuation(request=found.request, keeper=keeper, missing=found.missing)
 
@@ -458,7 +462,7 @@ async def _continue_thread(
         return Continuation()
     request = _without_thread(request)
     if thread["type"] == "create":
-        keeper = caller.make_keeper(_draft("messages", caller, request))
+        keeper = Keeper(managed, _draft("messages", caller, request), caller.stop)
         return Continuation(request=request, keeper=keeper)
     previous = str(thread["previous_message_id"])
     try:
@@ -549,24 +553,36 @@ async def _claim(
 ) -> Keeper:
     """Take the claim on the parent, and begin the response that continues it."""
     parent = draft.parent or ""
-    result = await managed.call(
-        "claim", lambda store: store.claim(draft.owner, parent, by=draft.id)
-    )
+    keeper = Keeper(managed, draft, caller.stop)
+    result = None
+    try:
+        result = await managed.call(
+            "claim", lambda store: store.claim(draft.owner, parent, by=draft.id)
+        )
+        if result == "won":
+            await keeper.claim()
+            return keeper
+    except asyncio.CancelledError:
+        # The writes may have happened: the client's next attempt need not wait until the lease has lapsed.
+        managed.spawn(_give_back(managed, draft, may_have_begun=True))
+        raise
+    except StoreError:
+        if result == "won":
+            await _give_back(managed, draft, may_have_begun=False)
+        raise
     if result == "taken":
         head = await managed.call("head", lambda store: store.head(draft.owner, parent))
         raise refuse(parent, "continued" if head.is_settled else "taken")
-    if result == "running":
-        raise refuse(parent, result)
-    keeper = caller.make_keeper(draft)
-    try:
-        await keeper.claim()
-    except StoreError:
-        with suppress(StoreError):
-            await managed.call(
-                "release", lambda store: store.release(draft.owner, parent, by=draft.id)
-            )
-        raise
-    return keeper
+    raise refuse(parent, result)
+
+
+async def _give_back(managed: ManagedStore, draft: Draft, *, may_have_begun: bool) -> None:
+    """Give back the claim of a response whose client gets no answer. If the store fails, the claim lapses."""
+    owner, parent = draft.owner, draft.parent or ""
+    with suppress(StoreError):
+        await managed.call("release", lambda store: store.release(owner, parent, by=draft.id))
+        if may_have_begun:
+            await managed.call("forget", lambda store: forget(store, (owner, draft.id)))
 
 
 def _refuse_response(response_id: str, why: str) -> RequestRefused:
@@ -721,13 +737,6 @@ def previous_missing(response_id: str) -> RequestRefused:
         f"Previous response with id '{response_id}' not found.",
         param="previous_response_id",
         code="previous_response_not_found",
-    )
-
-
-def _exclusive() -> RequestRefused:
-    return RequestRefused(
-        "Mutually exclusive parameters. Ensure you are only providing one of: 'previous_response_id' or 'conversation'.",
-        code="mutually_exclusive_parameters",
     )
 
 

@@ -29,7 +29,7 @@ def continued(chain: Sequence[Link], request: Request, *, inherits: bool = False
     """
     asked = _overlay(settings_of(chain), request) if inherits and chain else request
     heads = [turn for turn in asked.turns if turn.head]
-    past = [turn for link in chain for turn in _said(link)]
+    past = [turn for link in chain for turn in _turns_of(link)]
     new = [turn for turn in request.turns if not turn.head]
     return _joined(asked, (*heads, *past, *new), [link.request for link in chain])
 
@@ -96,7 +96,7 @@ def _merged(below: Extra | None, above: Extra | None) -> Extra | None:
     return Extra(above.dialect, {**below.fields, **above.fields})
 
 
-def _said(link: Link) -> Iterable[Turn]:
+def _turns_of(link: Link) -> Iterable[Turn]:
     yield from (turn for turn in link.request.turns if not turn.head)
     if link.parts:
         yield Turn(role="assistant", parts=link.parts)

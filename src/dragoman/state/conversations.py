@@ -19,6 +19,7 @@ from random import getrandbits
 
 from starlette.responses import Response
 
+from dragoman.core.credentials import remove_from_item
 from dragoman.core.ids import CONVERSATION_PREFIX, NOISE_BITS, number_of
 from dragoman.dialects.responses.conversations import (
     StoredItem,
@@ -39,7 +40,6 @@ from dragoman.state.held_conversation import (
     locked,
 )
 from dragoman.state.managed_store import ManagedStore
-from dragoman.store.credentials import remove_from_item
 from dragoman.store.records import ConversationItem, NewConversation, StoredConversation
 
 _JSON = "application/json"

@@ -83,7 +83,7 @@ async def read_response(
     if not _has_ended(stored):
         live = follow(managed, (owner, response_id), after)
         return StreamingResponse(live, media_type=_EVENTS, headers=_STREAM)
-    stream = replay(_stream(stored), after)
+    stream = Replay(after).rest(_stream(stored))
     return Response(stream, media_type=_EVENTS, headers=_STREAM)
 
 
@@ -319,13 +319,11 @@ def _progress(key: Key, start: int, store: Store) -> Awaitable[StreamProgress]:
     return store.progress(*key, start=start)
 
 
-def replay(stream: bytes, after: int | None) -> bytes:
-    """Return the frames whose number is greater than `after`; all frames if `after` is None."""
-    return Replay(after).rest(stream)
-
-
 class Replay:
-    """`replay` for a stream that comes in pieces. `last`: the number of the last frame that was returned or skipped."""
+    """The frames of a stream whose number is greater than `after`; all frames if `after` is None.
+
+    The stream may come in pieces. `last`: the number of the last frame that was returned or skipped.
+    """
 
     __slots__ = ("_parser", "last")
 

@@ -10,7 +10,7 @@ If the store does not answer, the request goes on without the seals, as it would
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from hashlib import blake2b
 from itertools import chain
 from typing import TypeVar
@@ -25,7 +25,7 @@ from dragoman.dialects.registry import upstream_codec
 from dragoman.dialects.translate import Change
 from dragoman.errors import MalformedJson, StoreError, StoreUnavailable
 from dragoman.model.events import Event, PartEnded
-from dragoman.model.parts import Call, Dialect, Part, Reasoning, Seal
+from dragoman.model.parts import Call, Dialect, Part, Reasoning
 from dragoman.model.request import Request, Turn
 from dragoman.offload import offload
 from dragoman.state.managed_store import ManagedStore
@@ -175,10 +175,10 @@ def _filled(turn: Turn, kept: Mapping[str, Escrowed]) -> Turn:
         return turn
     if any(isinstance(part, Reasoning) and part.seals for part in turn.parts):
         return turn  # the turn has its seals already: it comes from a stored response, which is complete
-    # Without a seal, the reasoning that the client sends is only a copy of the stored text.
-    parts = [part for part in turn.parts if not (isinstance(part, Reasoning) and not part.seals)]
     filled: list[Part] = []
-    for part in parts:
+    for part in turn.parts:
+        if isinstance(part, Reasoning):
+            continue  # without a seal: only a copy of the stored text
         escrowed = kept.get(escrow_key(part)) if isinstance(part, Call) else None
         if escrowed is None or not isinstance(part, Call):
             filled.append(part)
@@ -187,7 +187,8 @@ def _filled(turn: Turn, kept: Mapping[str, Escrowed]) -> Turn:
         # The reasoning before the first call also preceded the text that came with the call.
         place = 0 if is_first else len(filled)
         filled[place:place] = escrowed.before
-        filled.append(structs.replace(part, seals=(*part.seals, *_new(part, escrowed))))
+        new = [seal for seal in escrowed.seals if seal not in part.seals]
+        filled.append(structs.replace(part, seals=(*part.seals, *new)))
     return structs.replace(turn, parts=tuple(filled))
 
 
@@ -198,12 +199,7 @@ def escrow_key(call: Call) -> str:
     different call must not be restored. The digest ignores the order of members, which clients that parse a call may change.
     """
     try:
-        value: object = loads(call.input)
-    except MalformedJson:
-        value = call.input
-    said = dumps_canonical([call.name, call.namespace, value])
-    return f"{call.call_id} {blake2b(said, digest_size=8).hexdigest()}"
-
-
-def _new(call: Call, escrowed: Escrowed) -> Iterable[Seal]:
-    return (seal for seal in escrowed.seals if seal not in call.seals)
+        data = dumps_canonical([call.name, call.namespace, loads(call.input)])
+    except (MalformedJson, RecursionError):  # no JSON, or it nests too deep
+        data = dumps_canonical([call.name, call.namespace, call.input])
+    return f"{call.call_id} {blake2b(data, digest_size=8).hexdigest()}"

@@ -10,6 +10,7 @@ response's input and output in the same write as the response (`items`), or alon
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 
+from dragoman.core.credentials import remove_from_item
 from dragoman.core.ids import response_of
 from dragoman.core.store_notes import AnswerEnd
 from dragoman.dialects.responses.conversations import (
@@ -29,7 +30,6 @@ from dragoman.model.request import Turn
 from dragoman.offload import offload
 from dragoman.state.managed_store import ManagedStore
 from dragoman.store.contract import Key
-from dragoman.store.credentials import remove_from_item
 from dragoman.store.records import ConversationItem, StoredConversation
 
 

@@ -30,6 +30,7 @@ from typing import TypeVar
 from msgspec import structs
 
 from dragoman._json import dumps, dumps_text
+from dragoman.core.credentials import remove_credentials
 from dragoman.core.failures import error_info
 from dragoman.core.fields import set_members
 from dragoman.core.ids import RESPONSE_PREFIX
@@ -47,14 +48,13 @@ from dragoman.errors import (
     StoreUnavailable,
 )
 from dragoman.model.outcome import ErrorInfo, Outcome
-from dragoman.model.parts import Dialect, Part, part_size
+from dragoman.model.parts import part_size
 from dragoman.offload import offload
 from dragoman.state.conversation import without_settings
 from dragoman.state.held_conversation import HeldConversation
 from dragoman.state.managed_store import ManagedStore
 from dragoman.store.codec import read_parts
 from dragoman.store.contract import Key
-from dragoman.store.credentials import remove_credentials
 from dragoman.store.engine_store import Store
 from dragoman.store.packing import StreamBuffer
 from dragoman.store.records import ConversationItem, Draft, Link, StoredEnd, StoredHead
@@ -348,7 +348,7 @@ class Keeper:
                 part for choice in self._notes.outcome().choices[:1] for part in choice.parts
             )
         else:
-            parts = await offload(len(end.body), _sent_parts, draft.door, end.body)
+            parts = await offload(len(end.body), read_parts, draft.door, end.body, has_failed=False)
         request = without_settings(draft.request)
         head = StoredHead(
             id=end.id,
@@ -611,7 +611,7 @@ class Keeper:
             if self._has_begun:
                 await self._managed.call("cancel", lambda store: store.cancel(*key))
             else:
-                await self._managed.call("forget", lambda store: _forget(store, key))
+                await self._managed.call("forget", lambda store: forget(store, key))
 
 
 async def _is_stored(store: Store, key: Key, ending: StoredEnd) -> bool:
@@ -640,14 +640,10 @@ async def _together(noting: Awaitable[None], write: Awaitable[T]) -> T:
     return written
 
 
-async def _forget(store: Store, key: Key) -> None:
-    """Remove a response that was begun and sent nothing, and release its claim."""
+async def forget(store: Store, key: Key) -> None:
+    """Remove a response that was begun and sent nothing, and release its claim. Raises StoreMissing: it was not begun."""
     await store.cancel(*key)
     await store.delete(*key)
-
-
-def _sent_parts(door: Dialect, body: bytes) -> tuple[Part, ...]:
-    return read_parts(door, body, has_failed=False)
 
 
 def _unstored(error: StoreError) -> ErrorInfo:

@@ -100,10 +100,6 @@ class ManagedStore:
         return self.settings.policy != "off"
 
     @property
-    def is_open(self) -> bool:
-        return self._store is not None
-
-    @property
     def is_worth_trying(self) -> bool:
         """Whether a caller that can do without the store should call it all the same."""
         return self.problem is None or time.monotonic() >= self._away_until
@@ -146,7 +142,7 @@ class ManagedStore:
             now - self._checked >= CHECK_SECONDS
         ):
             self._checked = now
-            name, work = ("ping", _ping) if self.problem is None else ("try", _try)
+            name, work = ("ping", Store.ping) if self.problem is None else ("try", _try)
             try:
                 async with asyncio.timeout(CHECK_PATIENCE):
                     await self.call(name, work)
@@ -172,23 +168,27 @@ class ManagedStore:
     async def close(self) -> None:
         """Wait up to five seconds for spawned tasks, then close the store."""
         self.is_closed = True
-        tending = [*self._maintenance, *([] if self._recovering is None else [self._recovering])]
-        for task in tending:
-            task.cancel()
-        await asyncio.gather(*tending, return_exceptions=True)
+        await self._stop_maintenance()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=5.0)
         if self._opening is not None:
             self._opening.cancel()
             with suppress(asyncio.CancelledError, GatewayError):
                 await self._opening
+        await self._stop_maintenance()  # the store may have been opened meanwhile
         if self._store is not None:
             await self._store.close()
             self._store = None
 
+    async def _stop_maintenance(self) -> None:
+        tending = [*self._maintenance, *([] if self._recovering is None else [self._recovering])]
+        for task in tending:
+            task.cancel()
+        await asyncio.gather(*tending, return_exceptions=True)
+
     async def _try_to_open(self) -> None:
         with suppress(GatewayError):
-            await self.call("ping", _ping)
+            await self.call("ping", Store.ping)
 
     async def _opened(self) -> Store:
         """Return the open store. All callers during one opening wait for the same attempt."""
@@ -210,9 +210,7 @@ class ManagedStore:
         loop = asyncio.get_running_loop()
         self._maintenance = [
             loop.create_task(self._maintain()),
-            loop.create_task(
-                sweep_forever(store, on_sweep=self._swept, on_error=self._could_not_sweep)
-            ),
+            loop.create_task(self._sweep(store)),
         ]
         logger.info("state is kept in %s", store.engine)
         return store
@@ -228,11 +226,11 @@ class ManagedStore:
                 each.append_soon(now)
             if now - renewed >= self.settings.lease / 3:
                 renewed = looked = now
-                self.spawn(self._lose("renew", lambda store, keys: store.renew(keys)))
+                self.spawn(self._lose("renew", Store.renew))
                 self.spawn(self._renew_holds())
             elif now - looked >= LOOK_SECONDS:
                 looked = now
-                self.spawn(self._lose("look", lambda store, keys: store.lost(keys)))
+                self.spawn(self._lose("look", Store.lost))
 
     async def _lose(
         self, name: str, find: Callable[[Store, list[Key]], Awaitable[frozenset[Key]]]
@@ -257,20 +255,26 @@ class ManagedStore:
         for each in tuple(self.running):
             await each.renew_hold()
 
-    def _swept(self, swept: Swept) -> None:
-        if swept.responses or swept.seals or swept.conversations:
-            logger.info(
-                "swept %d responses, %d conversations and %d seals, %d bytes",
-                swept.responses,
-                swept.conversations,
-                swept.seals,
-                swept.size,
-            )
-        self._on_sweep(swept)
-
-    def _could_not_sweep(self, error: StoreError) -> None:
-        if not isinstance(error, StoreMissing):
-            self.report_problem(error)
+    async def _sweep(self, store: Store) -> None:
+        """Sweep until cancelled. After a problem, the next sweep tries again."""
+        while True:
+            more = False
+            try:
+                swept = await store.expire()
+            except StoreError as error:
+                self.report_problem(error)
+            else:
+                more = swept.more
+                if swept.responses or swept.seals or swept.conversations:
+                    logger.info(
+                        "swept %d responses, %d conversations and %d seals, %d bytes",
+                        swept.responses,
+                        swept.conversations,
+                        swept.seals,
+                        swept.size,
+                    )
+                self._on_sweep(swept)
+            await asyncio.sleep(SWEEP_PAUSE_SECONDS if more else SWEEP_SECONDS)
 
     def report_problem(self, error: StoreError) -> None:
         """Record and log that the store fails, and try it from time to time until it works."""
@@ -301,10 +305,6 @@ class ManagedStore:
                 await self.call("try", _try)
 
 
-async def _ping(store: Store) -> None:
-    await store.ping()
-
-
 async def _status(key: Key, store: Store) -> Status:
     """The status of a response that no longer runs; a deleted one is cancelled too. Or of another response with its id."""
     try:
@@ -316,22 +316,3 @@ async def _status(key: Key, store: Store) -> Status:
 async def _try(store: Store) -> None:
     """Write a dummy item that belongs to no owner and expires like any other."""
     await store.put_items("nobody", "nothing", ["nothing"])
-
-
-async def sweep_forever(
-    store: Store,
-    *,
-    interval: float = SWEEP_SECONDS,
-    on_sweep: Callable[[Swept], None],
-    on_error: Callable[[StoreError], None],
-) -> None:
-    """Sweep until cancelled. Errors go to `on_error`; the next sweep tries again."""
-    while True:
-        more = False
-        try:
-            swept = await store.expire()
-            more = swept.more
-            on_sweep(swept)
-        except StoreError as error:
-            on_error(error)
-        await asyncio.sleep(SWEEP_PAUSE_SECONDS if more else interval)

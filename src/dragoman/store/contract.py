@@ -28,8 +28,8 @@ died: another response may take it. Branches by `previous_response_id` take no c
 **Leases.** A running response has a lease too. A node calls `renew` for all its running responses every third of a
 lease; `renew` extends their leases and claims, and returns the responses that no longer run (cancelled or deleted,
 perhaps on another node). `lost` only returns those, and is called more often. A lease lasts as long as the setting
-`store.lease` says. A lease that has lapsed is not renewed: others may have seen that the
-response has failed. A response that never ended keeps what was appended.
+`store.lease` says. A lease that has lapsed is not renewed: others may have seen that the response has failed. A response
+that never ended keeps what was appended.
 
 **Conversations.** A response that continues a conversation holds it from its beginning to its end: `hold` gives the hold
 to one response's id, `begin` and `put` do not take it. The response's end (`put`, `finish`) adds its input and output in
@@ -38,16 +38,17 @@ nobody else adds or deletes items (`StoreHeld`). A hold that is not renewed with
 its hold cannot add its items: `put` and `finish` refuse it. If the conversation was deleted meanwhile, the response is
 stored, and nothing is added.
 
-**Expiry.** A response lives `ttl` seconds from being stored, and at most `WAITING_SECONDS` if it is `only_waiting`. A response that continues it keeps all its ancestors alive
-as long as itself, so that no active conversation loses its beginning. Expired responses are not found, swept or not.
-`expire` removes them, and then those that expire next while the total exceeds `max_bytes`. A conversation lives `ttl`
-seconds from its last use (`hold`, `add`, `update`), with all its items, and is removed whole.
+**Expiry.** A response lives `ttl` seconds from being stored, and at most `WAITING_SECONDS` if it is `only_waiting`. A
+response that continues it keeps all its ancestors alive as long as itself, so that no active conversation loses its
+beginning. Expired responses are not found, swept or not. `expire` removes them, and then those that expire next while the
+total exceeds `max_bytes`. A conversation lives `ttl` seconds from its last use (`hold`, `add`, `update`), with all its
+items, and is removed whole.
 
 **Keys.** `count_key` reports what the requests of a named key used and, if a request asks, admits or refuses it, in one
 transaction: of any number of requests at once, on any nodes, no more are admitted than the limits allow. Usage is
 stored under the key's name, without an expiry: names are the operator's, and few.
 
-**Nothing secret.** Requests are stored in canonical form, without the credentials that some tools contain (`credentials`).
+**Nothing secret.** Requests are stored in canonical form, without the credentials that some tools contain (`core.credentials`).
 
 Engines store values unchecked: they do not know dialects, and verify neither call ids nor statuses.
 """

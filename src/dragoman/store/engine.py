@@ -54,23 +54,6 @@ COLUMNS = Row.__struct_fields__
 """The names of a row's columns, in the order of its fields."""
 
 
-class Lifetime(Struct, frozen=True):
-    """When a new row expires. `renews`: the expiry of its ancestors must be extended too."""
-
-    expires: float
-    renews: bool
-
-
-def lifetime(now: float, ttl: float, parent: float | None) -> Lifetime:
-    """Return when a new row expires. `parent`: when its parent expires; None without a parent."""
-    expires = now + ttl
-    if parent is None:
-        return Lifetime(expires, renews=False)
-    if parent >= expires:
-        return Lifetime(parent, renews=False)
-    return Lifetime(expires + ttl * STEP, renews=True)
-
-
 def head_of(row: Row, now: float) -> StoredHead:
     """Return the head of a row as of `now`: a lapsed lease means `failed`, a lapsed claim is void."""
     held = row.claimed_by is not None and (row.claimed_until is None or row.claimed_until > now)
@@ -122,6 +105,23 @@ def claim_result(head: StoredHead, by: str) -> ClaimResult:
     return "won"
 
 
+class ExpiryLimit(Struct, frozen=True):
+    """A sweep removes every row that expires by `until`. `more`: another sweep is needed after it."""
+
+    until: float
+    more: bool
+
+
+def limit_for_excess(oldest: Collection[tuple[float, int]], excess: int) -> ExpiryLimit | None:
+    """Return how far a sweep goes that removes `excess` bytes. `oldest`: expiry and size of the rows that expire first."""
+    until = None
+    for until, size in oldest:
+        excess -= size
+        if excess <= 0:
+            return ExpiryLimit(until, more=False)
+    return None if until is None else ExpiryLimit(until, more=True)
+
+
 def gives_back(status: Status) -> bool:
     """Whether a response that ends with this status gives back its claim, so that another attempt may continue the parent."""
     return status in ("failed", "cancelled")
@@ -167,7 +167,7 @@ def claim_taken(response_id: str, parent: str | None) -> StoreConflict:
     )
 
 
-def broken_chain(oldest: StoredHead, *, count: int, size: int) -> StoreMissing | StoreTooLarge:
+def broken_chain(oldest: Row, *, count: int, size: int) -> StoreMissing | StoreTooLarge:
     """Return the error for a chain that ends at a response with a parent: the chain is too long, or the parent is gone."""
     if count >= MAX_CHAIN or size > MAX_CHAIN_BYTES:
         return StoreTooLarge(
@@ -237,7 +237,9 @@ def check_ids(taken: Container[str], items: Collection[ItemRow]) -> None:
     seen: set[str] = set()
     for item in items:
         if item.id in taken or item.id in seen:
-            raise item_exists(item.id)
+            raise StoreConflict(
+                f"expected new ids, the conversation has an item with the id {item.id!r} already"
+            )
         seen.add(item.id)
 
 
@@ -270,12 +272,6 @@ def no_item(item_id: str) -> StoreMissing:
     )
 
 
-def item_exists(item_id: str) -> StoreConflict:
-    return StoreConflict(
-        f"expected new ids, the conversation has an item with the id {item_id!r} already"
-    )
-
-
 class StoredContent(Struct, gc=False):
     """A row with the parts of its content that were requested.
 
@@ -293,13 +289,12 @@ class StoredContent(Struct, gc=False):
 
 
 class RowEnd(Struct, frozen=True, gc=False, kw_only=True):
-    """What the end of a response adds to its row, and `items` to its conversation. `answer`: see `StoredContent`."""
+    """What the end of a response adds to its row, and `items` to its conversation."""
 
     status: TerminalStatus
     open_calls: str
     upstream: str
     family: str
-    answer: bytes = b""
     body: bytes
     stream: bytes | None
     needs_lease: bool = False
@@ -307,7 +302,7 @@ class RowEnd(Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def size(self) -> int:
-        return len(self.answer) + len(self.body) + len(self.stream or b"")
+        return len(self.body) + len(self.stream or b"")
 
 
 class StreamPiece(Struct, frozen=True, gc=False):

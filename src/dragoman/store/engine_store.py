@@ -11,8 +11,9 @@ from contextlib import contextmanager
 from dragoman._json import dumps
 from dragoman.config.environment import sqlite_place, store_engine
 from dragoman.config.settings import StoreSettings
+from dragoman.core.credentials import remove_credentials
 from dragoman.core.surrogates import replace_lone
-from dragoman.errors import ConfigError, StoreDamaged, StoreTooLarge
+from dragoman.errors import ConfigError, MalformedJson, StoreDamaged, StoreTooLarge
 from dragoman.model.parts import Part
 from dragoman.offload import LARGE, offload
 from dragoman.store.codec import (
@@ -33,7 +34,6 @@ from dragoman.store.contract import (
     ClaimResult,
     Key,
 )
-from dragoman.store.credentials import remove_credentials
 from dragoman.store.engine import (
     ConversationEngine,
     ConversationRow,
@@ -210,24 +210,25 @@ class Store:
             return Stored(head_of(content.row, now), body, sent)
 
     async def chain(
-        self, owner: str, response_id: str, *, depth: int = MAX_CHAIN
+        self, owner: str, response_id: str, *, depth: int | None = None
     ) -> tuple[Link, ...]:
-        """Return the response and its ancestors, the oldest first. A smaller `depth` returns only the last ones.
+        """Return the response and its ancestors, the oldest first. `depth`: return only this many, the last ones.
 
         Raises:
             StoreMissing: the response or an ancestor is not stored; `response_id` of the error says which.
             StoreTooLarge: there are more than `MAX_CHAIN` responses, or they take more than `MAX_CHAIN_BYTES`.
         """
         now = self._clock()
-        most = min(depth, MAX_CHAIN)
+        most = MAX_CHAIN if depth is None else depth
         shares = await self._engine.chain(_key(owner, response_id), now, depth=most)
         if not shares:
             raise missing(response_id)
         with _readable():
             size = sum(map(_size, shares))
             oldest = shares[-1].row
-            if size > MAX_CHAIN_BYTES or (oldest.parent is not None and len(shares) < depth):
-                raise broken_chain(head_of(oldest, now), count=len(shares), size=size)
+            is_cut = oldest.parent is not None and len(shares) != depth
+            if size > MAX_CHAIN_BYTES or is_cut:
+                raise broken_chain(oldest, count=len(shares), size=size)
             return await offload(size * _GROWTH, _links, shares, now)
 
     async def claim(self, owner: str, response_id: str, *, by: str) -> ClaimResult:
@@ -351,7 +352,12 @@ class Store:
             ttl = min(ttl, WAITING_SECONDS)
 
         def entry() -> StoredContent:
-            return self._content(draft, ending, until)
+            try:
+                return self._content(draft, ending, until)
+            except (MalformedJson, RecursionError) as error:
+                raise StoreTooLarge(
+                    "expected a request that can be written as JSON, it nests too deep or has values that are none"
+                ) from error
 
         weight = weigh_request(draft.request) + (0 if ending is None else _weigh(ending))
         if weight < LARGE:
@@ -392,7 +398,7 @@ class Store:
             row.conversation, row.position = _clean(draft.conversation), draft.position
         if over is None:
             return StoredContent(row, request, body=body)
-        return StoredContent(row, request, over.answer, over.body, over.stream, over.items)
+        return StoredContent(row, request, b"", over.body, over.stream, over.items)
 
     def _over(self, ending: StoredEnd) -> RowEnd:
         over = RowEnd(

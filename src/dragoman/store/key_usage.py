@@ -11,7 +11,6 @@ What an answer used is known at its end. So a limit of tokens or cost is checked
 exceeded by at most what the requests use that ran when it was reached. Limits of requests and of `max_streams` are exact.
 """
 
-from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Literal, cast, get_args
 
@@ -178,14 +177,14 @@ def _add(state: KeyState, used: Counts, now: float) -> None:
     for window in WINDOWS:
         name = _name(window, now)
         state.windows[name] = state.windows.get(name, Counts()).plus(used)
-    state.windows = dict(_remembered(state.windows.items(), now))
+    state.windows = {
+        name: counts for name, counts in state.windows.items() if _is_remembered(name, now)
+    }
 
 
-def _remembered(windows: Iterable[tuple[str, Counts]], now: float) -> Iterable[tuple[str, Counts]]:
-    for name, counts in windows:
-        window, _, start = name.partition(" ")
-        if float(start) > now - _REMEMBERED[window]:
-            yield name, counts
+def _is_remembered(name: str, now: float) -> bool:
+    window, _, start = name.partition(" ")
+    return float(start) > now - _REMEMBERED[window]
 
 
 def _name(window: Window, now: float) -> str:

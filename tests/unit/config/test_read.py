@@ -136,6 +136,13 @@ def test_bad_toml_is_reported_with_its_line() -> None:
     )
 
 
+def test_number_of_more_digits_than_python_reads_is_reported() -> None:
+    digits = "1" * 5000
+    assert complaint(f"[server]\nport = {digits}").startswith("dragoman.toml: expected TOML: ")
+    Path("dragoman.toml").unlink()
+    assert complaint(DRAGOMAN_PORT=digits) == "DRAGOMAN_PORT: expected an integer, got a string"
+
+
 def test_bytes_that_are_no_utf8_are_reported_with_their_line() -> None:
     Path("dragoman.toml").write_bytes(b'[server]\nhost = "\xff"')
     assert complaint() == "dragoman.toml: expected UTF-8, got other bytes in line 2"

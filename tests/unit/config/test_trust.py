@@ -1,6 +1,7 @@
 """A configuration that merely lies in the folder starts nothing, sends nothing and lets nobody in before it is trusted."""
 
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -281,9 +282,18 @@ def test_the_record_is_the_users_alone_and_lies_in_the_state_directory(
     record = tmp_path / "state" / "dragoman" / "trusted.json"
     assert stat.S_IMODE(record.stat().st_mode) == 0o600
     assert stat.S_IMODE(record.parent.stat().st_mode) == 0o700
-    assert sorted(path.name for path in record.parent.iterdir()) == ["trusted.json"]
+    assert sorted(path.name for path in record.parent.iterdir()) == ["trusted.json", "trusted.lock"]
     assert [path.name for path in folder.iterdir()] == ["dragoman.toml"]
     assert Trusted(environ).has(file)
+
+
+def test_files_that_are_trusted_at_the_same_time_are_all_trusted(
+    folder: Path, environ: dict[str, str]
+) -> None:
+    files = [FoundFile(folder / f"{number}.toml", b"") for number in range(40)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(Trusted(environ).add, files))
+    assert all(Trusted(environ).has(file) for file in files)
 
 
 @pytest.mark.parametrize("spoil", ["writable", "link", "nonsense", "list"])

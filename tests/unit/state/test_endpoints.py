@@ -7,7 +7,7 @@ from dragoman.dialects.responses import decode_request
 from dragoman.errors import RequestRefused
 from dragoman.model.parts import Call, Text
 from dragoman.model.request import Request
-from dragoman.state.endpoints import Replay, page_of_items, replay
+from dragoman.state.endpoints import Replay, page_of_items
 from dragoman.store.records import Link, StoredHead
 
 
@@ -107,17 +107,17 @@ FRAMES = [
 
 
 def test_the_whole_stream_is_returned_byte_for_byte() -> None:
-    assert replay(b"".join(FRAMES), None) == b"".join(FRAMES)
+    assert Replay(None).rest(b"".join(FRAMES)) == b"".join(FRAMES)
 
 
 def test_only_events_after_the_number_are_returned() -> None:
-    assert replay(b"".join(FRAMES), 0) == b"".join(FRAMES[1:])
-    assert replay(b"".join(FRAMES), 2) == b""
+    assert Replay(0).rest(b"".join(FRAMES)) == b"".join(FRAMES[1:])
+    assert Replay(2).rest(b"".join(FRAMES)) == b""
 
 
 def test_what_only_kept_the_connection_open_is_left_out() -> None:
     noise = b': keep-alive\n\nevent: keepalive\ndata: {"type":"keepalive"}\n\ndata: [DONE]\n\n'
-    assert replay(FRAMES[0] + noise + FRAMES[1], None) == FRAMES[0] + FRAMES[1]
+    assert Replay(None).rest(FRAMES[0] + noise + FRAMES[1]) == FRAMES[0] + FRAMES[1]
 
 
 def test_a_stream_that_comes_in_pieces_is_returned_in_whole_frames_and_once() -> None:

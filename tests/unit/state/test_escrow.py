@@ -53,3 +53,10 @@ def test_a_call_is_known_by_its_id_and_by_what_it_says_in_any_order() -> None:
         Call(call_id="c3", name="f", input=ONE.input),
     ):
         assert escrow_key(other) != escrow_key(ONE)
+
+
+def test_a_call_whose_input_nests_too_deep_to_be_compared_is_known_by_its_text() -> None:
+    deep = Call(call_id="c1", name="f", input="[" * 600 + "]" * 600)
+    other = Call(call_id="c1", name="f", input="[" * 601 + "]" * 601)
+    assert escrow_key(deep) != escrow_key(other)
+    assert filled(deep, kept={deep: Escrowed(before=(SEALED,))}) == (SEALED, deep)

@@ -10,6 +10,7 @@ from dragoman._json import Raw
 from dragoman.errors import StoreConflict, StoreMissing, StoreTooLarge
 from dragoman.model.parts import Extra, Reasoning, Seal, Text
 from dragoman.model.request import Request, Turn
+from dragoman.store.contract import MAX_CHAIN
 from dragoman.store.engine_store import Store
 from dragoman.store.records import Escrowed, StoreStats
 from store_help import OWNER, Bench, call_ending, draft, ending, said
@@ -206,6 +207,19 @@ def test_chain_beyond_its_bound_is_refused(bench: Bench, monkeypatch: pytest.Mon
             await store.chain(OWNER, "r5")
 
     bench.run(work)
+
+
+def test_chain_of_one_response_too_many_does_not_lose_its_beginning() -> None:
+    async def work(store: Store) -> None:
+        parent = None
+        for number in range(MAX_CHAIN + 1):
+            await store.put(draft(f"r{number}", parent=parent), ending())
+            parent = f"r{number}"
+        assert len(await store.chain(OWNER, f"r{MAX_CHAIN - 1}")) == MAX_CHAIN
+        with pytest.raises(StoreTooLarge, match=f"at most {MAX_CHAIN:,} responses"):
+            await store.chain(OWNER, f"r{MAX_CHAIN}")
+
+    Bench("memory:").run(work)
 
 
 @pytest.mark.parametrize(
@@ -416,6 +430,23 @@ def test_deleted_response_is_gone(bench: Bench) -> None:
         with pytest.raises(StoreMissing):
             await store.finish(OWNER, "resp_1", ending())
         assert await store.stats() == StoreStats(responses=0, seals=0, size=0)
+
+    bench.run(work)
+
+
+def test_calls_and_items_may_have_ids_of_any_length(bench: Bench) -> None:
+    """Some gateways put a signature into the id of a call."""
+    numbers = Random(7)
+    ids = ["".join(numbers.choices("abcdefghijklmnop\u0416", k=length)) for length in (2000, 9000)]
+    escrow = {
+        name: Escrowed(seals=(Seal("thought", f'"{at}"', "item"),)) for at, name in enumerate(ids)
+    }
+
+    async def work(store: Store) -> None:
+        await store.put_seals(OWNER, "openai", escrow)
+        await store.put_items(OWNER, "resp_1", ids)
+        assert await store.get_seals(OWNER, "openai", [*ids, "other"]) == escrow
+        assert await store.find_items(OWNER, [*ids, "other"]) == dict.fromkeys(ids, "resp_1")
 
     bench.run(work)
 

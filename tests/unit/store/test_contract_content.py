@@ -5,7 +5,9 @@ import asyncio
 import pytest
 from msgspec import structs
 
-from dragoman.errors import StoreConflict, StoreDamaged
+from dragoman._json import Raw
+from dragoman.errors import StoreConflict, StoreDamaged, StoreTooLarge
+from dragoman.model.parts import Extra
 from dragoman.store.engine_store import Store
 from dragoman.store.packing import StreamBuffer
 from store_help import OWNER, Bench, call_ending, draft, ending, said
@@ -54,6 +56,21 @@ def test_stream_and_the_body_that_it_ends_in_are_read_separately(bench: Bench) -
             assert (sent.body, sent.stream) == (TOLD, None)
         links = await store.chain(OWNER, "b")
         assert [link.parts for link in links] == [said(), said()]
+
+    bench.run(work)
+
+
+@pytest.mark.parametrize("value", [b"[" * 900 + b"]" * 900, b"nothing", b'"\xff"'])
+def test_request_that_is_no_json_is_refused_and_delays_no_other(bench: Bench, value: bytes) -> None:
+    extra = Extra("responses", {"options": Raw(b'{"token": 1, "more": ' + value + b"}")})
+    hostile = draft("b", request=structs.replace(draft().request, extra=extra))
+
+    async def work(store: Store) -> None:
+        writes = (store.put(each, ending()) for each in (draft("a"), hostile, draft("c")))
+        async with asyncio.timeout(10):
+            first, second, third = await asyncio.gather(*writes, return_exceptions=True)
+        assert (first, third) == (None, None)
+        assert isinstance(second, StoreTooLarge)
 
     bench.run(work)
 

@@ -6,9 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
+from dragoman.config.check import check_surroundings, complete
 from dragoman.config.environment import default_store_path, sqlite_place, store_engine
-from dragoman.config.settings import StoreSettings
+from dragoman.config.settings import Settings, StoreSettings
 from dragoman.errors import ConfigError
 from dragoman.store.contract import owner_of
 from dragoman.store.engine_store import open_store
@@ -32,7 +34,7 @@ def test_url_names_its_engine(url: str, engine: str) -> None:
 @pytest.mark.parametrize(
     "url",
     ["", "memory", "memory:x", "sqlite", "sqlite://store.db", "sqlite:///a#b", "postgresql:name", "mysql://u:hush@h/d",
-     "redis:", "u:hush@host", "sqlite:///a?synchronous=off", "sqlite:///a?mode=ro", "/a/path:hush"],
+     "redis:", "u:hush@host", "sqlite:///a?synchronous=off", "sqlite:///a?mode=ro", "/a/path:hush", "sqlite://[hush"],
 )  # fmt: skip
 def test_url_that_names_none_is_refused_without_showing_it(url: str) -> None:
     with pytest.raises(ConfigError, match="expected") as caught:
@@ -51,6 +53,19 @@ def test_file_is_where_the_url_says() -> None:
         "full",
     )
     assert sqlite_place("sqlite:~/x.db", {})[0] == Path.home() / "x.db"
+
+
+def test_user_without_a_home_folder_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home(_: Path) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "expanduser", no_home)
+    assert store_engine("sqlite:") == "sqlite"
+    settings = complete(Settings(store=StoreSettings()))
+    check_surroundings(settings, {"XDG_STATE_HOME": "/state"})
+    with pytest.raises(ConfigError, match=r"store\.url: expected a home folder .* XDG_STATE_HOME"):
+        check_surroundings(settings, {})
+    check_surroundings(structs.replace(settings, store=StoreSettings(policy="off")), {})
 
 
 @pytest.mark.parametrize("given", [{}, {"XDG_STATE_HOME": ""}, {"XDG_STATE_HOME": "relative"}])

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from dragoman._json import Raw, dumps, dumps_document
 from dragoman.core.aliases import NameLimits, NameMap, ToolKey, key_of
+from dragoman.core.credentials import remove_credentials
 from dragoman.core.fields import (
     Fields,
     ask_bool,
@@ -283,7 +284,7 @@ def _written(
 
 
 def echo_tools(request: Request, most: int) -> Raw | None:
-    """Return the tools as an answer repeats them: as they were declared, and functions with every field.
+    """Return the tools as an answer repeats them: as they were declared, without credentials, and functions with every field.
 
     None if they are larger than `most` bytes.
     """
@@ -296,7 +297,8 @@ def _echoed(request: Request, most: int) -> Raw | None:
     if sum(map(_weight, request.tools)) > most:
         return None
     book = LossBook(LOSSES, may_refuse=False)
-    written = _write_list(request, lambda tool, _where: _echo(tool), book, is_native=True)
+    shown = remove_credentials(request)  # an answer is stored
+    written = _write_list(shown, lambda tool, _where: _echo(tool), book, is_native=True)
     return Raw(dumps(written))
 
 

@@ -4,8 +4,8 @@ Whoever adds or deletes items locks the conversation's row first, so that positi
 conversation that is being deleted.
 """
 
-from collections.abc import Awaitable, Callable, Collection
-from typing import Protocol, TypeVar, cast
+from collections.abc import Collection
+from typing import cast
 
 from msgspec import structs
 
@@ -25,27 +25,19 @@ from dragoman.store.engine import (
     no_item,
 )
 from dragoman.store.postgres import statements
-from dragoman.store.postgres.pool import Connection, Statement
+from dragoman.store.postgres.pool import Connection, PostgresPool, Statement
 from dragoman.store.records import Status
-
-T = TypeVar("T")
 
 _MAX_POSITION = 2**62
 
 
-class Work(Protocol):
-    """Runs work on a connection, and again after a deadlock."""
-
-    async def __call__(self, work: Callable[[Connection], Awaitable[T]]) -> T: ...
-
-
 class PostgresConversations:
-    """The conversations of a `PostgresEngine`. `do`: how the engine runs work."""
+    """The conversations of a `PostgresEngine`."""
 
-    __slots__ = ("_do",)
+    __slots__ = ("_pool",)
 
-    def __init__(self, do: Work) -> None:
-        self._do = do
+    def __init__(self, pool: PostgresPool) -> None:
+        self._pool = pool
 
     async def insert(self, row: ConversationRow, items: tuple[ItemRow, ...], now: float) -> None:
         check_room(row, items)
@@ -60,10 +52,10 @@ class PostgresConversations:
                     raise exists(row.id)
                 await _append(connection, structs.replace(row), items, row.expires)
 
-        await self._do(write)
+        await self._pool.run(write)
 
     async def row(self, key: Key, now: float) -> ConversationRow:
-        return await self._do(
+        return await self._pool.run(
             lambda connection: _known(connection, statements.CONVERSATION, key, now)
         )
 
@@ -72,23 +64,22 @@ class PostgresConversations:
     ) -> ConversationRow:
         values = {"metadata": metadata, "expires": expires}
         statement = statements.UPDATE_CONVERSATION
-        return await self._do(lambda connection: _known(connection, statement, key, now, **values))
+        return await self._pool.run(
+            lambda connection: _known(connection, statement, key, now, **values)
+        )
 
     async def delete(self, key: Key, now: float) -> None:
         values = {"owner": key[0], "id": key[1], "now": now}
 
-        async def write(connection: Connection) -> bool:
-            found = await connection.one(statements.DELETE_CONVERSATION, values)
-            return found is not None and cast("bool", found[0])
-
-        if not await self._do(write):
+        found = await self._pool.one(statements.DELETE_CONVERSATION, values)
+        if found is None or not found[0]:
             raise no_conversation(key[1])
 
     async def hold(
         self, key: Key, by: str, until: float, expires: float, now: float
     ) -> ConversationRow:
         values = {"by": by, "until": until, "expires": expires}
-        found = await self._do(
+        found = await self._pool.run(
             lambda connection: _row(connection, statements.HOLD, key, now, **values)
         )
         if found is None:
@@ -98,7 +89,7 @@ class PostgresConversations:
 
     async def release(self, key: Key, by: str) -> None:
         values = {"owner": key[0], "id": key[1], "by": by}
-        await self._do(lambda connection: connection.execute(statements.RELEASE_HOLD, values))
+        await self._pool.run(lambda connection: connection.execute(statements.RELEASE_HOLD, values))
 
     async def add(
         self, key: Key, items: tuple[ItemRow, ...], by: str | None, expires: float, now: float
@@ -110,7 +101,7 @@ class PostgresConversations:
                 await _append(connection, row, items, expires)
                 return row
 
-        return await self._do(write)
+        return await self._pool.run(write)
 
     async def page(
         self, key: Key, after: str | None, limit: int, now: float, *, is_descending: bool
@@ -123,7 +114,7 @@ class PostgresConversations:
             place = start if after is None else (await _item(connection, key, after))[1]
             return await _items(connection, statement, key, position=place, limit=limit)
 
-        return await self._do(read)
+        return await self._pool.run(read)
 
     async def before(self, key: Key, position: int | None, now: float) -> list[ItemRow]:
         most = _MAX_POSITION if position is None else position
@@ -134,14 +125,14 @@ class PostgresConversations:
                 connection, statements.ITEMS_BEFORE, key, position=most, limit=MAX_ITEMS
             )
 
-        return await self._do(read)
+        return await self._pool.run(read)
 
     async def item(self, key: Key, item_id: str, now: float) -> ItemRow:
         async def read(connection: Connection) -> ItemRow:
             await _known(connection, statements.CONVERSATION, key, now)
             return (await _item(connection, key, item_id))[0]
 
-        return await self._do(read)
+        return await self._pool.run(read)
 
     async def delete_item(self, key: Key, item_id: str, now: float) -> ConversationRow:
         values = {"owner": key[0], "id": key[1], "item": item_id}
@@ -157,16 +148,13 @@ class PostgresConversations:
                 shrink = statements.SHRINK_CONVERSATION
                 return await _known(connection, shrink, key, now, less=found[0])
 
-        return await self._do(write)
+        return await self._pool.run(write)
 
     async def find(self, owner: str, item_ids: Collection[str], now: float) -> list[ItemRow]:
         values = {"owner": owner, "ids": list(item_ids), "now": now}
 
-        async def read(connection: Connection) -> list[ItemRow]:
-            found = await connection.all(statements.FIND_ITEMS, values)
-            return [ItemRow(*each) for each in found]
-
-        return await self._do(read)
+        found = await self._pool.all(statements.FIND_ITEMS, values)
+        return [ItemRow(*each) for each in found]
 
 
 async def end(

@@ -4,16 +4,14 @@ Operations of every request are one statement and one round trip. Operations on 
 use their own clocks, which must agree within a second or so; leases tolerate that.
 
 Two statements that lock rows in different orders (one renews a conversation while another settles one of its claims) may
-deadlock; PostgreSQL aborts one of them, and the engine retries it.
+deadlock; PostgreSQL aborts one of them, and the pool retries it.
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from random import random
+from collections.abc import Collection, Mapping, Sequence
+from hashlib import sha256
 from typing import TypeVar, cast
 
-from psycopg import errors
-from psycopg.rows import TupleRow
+from msgspec import structs
 
 from dragoman.config.settings import StoreSettings
 from dragoman.errors import StoreError
@@ -22,6 +20,7 @@ from dragoman.store.engine import (
     COLUMNS,
     STEP,
     Entry,
+    ExpiryLimit,
     ItemRow,
     KeyUpdate,
     Row,
@@ -35,6 +34,7 @@ from dragoman.store.engine import (
     gives_back,
     head_of,
     is_over,
+    limit_for_excess,
     missing,
 )
 from dragoman.store.postgres import conversations, statements
@@ -45,12 +45,8 @@ from dragoman.store.records import Status, StoreStats, Swept
 
 T = TypeVar("T")
 
-_Values = Mapping[str, object]
-
-# A deadlock is over when one of its two sides was aborted; a third failure in a row has another cause.
-_ATTEMPTS = 3
-# Seconds, at most, before the next attempt: the other side needs some time for its work, and may be a retry itself.
-_PAUSE = 0.1
+# Bytes. An entry of an index takes at most 2,704, with the owner and the provider family.
+_MOST_INDEXED = 2048
 
 _WIDTH = len(COLUMNS)
 
@@ -60,14 +56,12 @@ class PostgresEngine:
 
     __slots__ = ("_pool", "_settings", "conversations")
 
+    name = "postgresql"
+
     def __init__(self, pool: PostgresPool, settings: StoreSettings) -> None:
         self._pool = pool
         self._settings = settings
-        self.conversations = PostgresConversations(self._do)
-
-    @property
-    def name(self) -> str:
-        return "postgresql"
+        self.conversations = PostgresConversations(pool)
 
     async def insert(self, entry: Entry, now: float, ttl: float) -> None:
         made = entry()
@@ -91,12 +85,14 @@ class PostgresEngine:
                 return is_new
 
         way = write_with_others if new.claims or new.conversation is not None else write
-        if await self._do(way):
+        if await self._pool.run(way):
             return
         # The row with this id may have expired and not been swept yet.
         place = {"owner": new.owner, "id": new.id, "now": now}
-        await self._do(lambda connection: connection.execute(statements.DELETE_EXPIRED, place))
-        if not await self._do(way):
+        await self._pool.run(
+            lambda connection: connection.execute(statements.DELETE_EXPIRED, place)
+        )
+        if not await self._pool.run(way):
             raise exists(new.id)
 
     async def append(self, key: Key, piece: StreamPiece, body: bytes | None, now: float) -> None:
@@ -112,7 +108,7 @@ class PostgresEngine:
                 if body is not None:
                     await connection.execute(statements.SET_BODY, {**_place(key), "body": body})
 
-        await self._do(write)
+        await self._pool.run(write)
 
     async def pieces(
         self, key: Key, start: int, now: float
@@ -126,7 +122,7 @@ class PostgresEngine:
             rows = await connection.all(statements.PIECES, values)
             return found, [StreamPiece(*each) for each in rows]
 
-        return await self._do(read)
+        return await self._pool.run(read)
 
     async def finish(self, key: Key, over: RowEnd, now: float, ttl: float) -> Status:
         place = {**_place(key), "now": now, "size": over.size}
@@ -144,7 +140,7 @@ class PostgresEngine:
                 await connection.execute(statements.FINISH, {**values, "has_others": has_others})
                 return over.status
 
-        return await self._do(write)
+        return await self._pool.run(write)
 
     async def renew(self, running: Collection[Key], until: float, now: float) -> frozenset[Key]:
         return await self._lost(statements.RENEW, running, {"until": until, "now": now})
@@ -153,12 +149,14 @@ class PostgresEngine:
         return await self._lost(statements.LOST, running, {"now": now})
 
     async def row(self, key: Key, now: float) -> Row | None:
-        return await self._do(lambda connection: _row(connection, statements.SELECT, key, now))
+        return await self._pool.run(
+            lambda connection: _row(connection, statements.SELECT, key, now)
+        )
 
     async def content(self, key: Key, now: float, *, stream: bool) -> StoredContent | None:
         values = {**_place(key), "now": now}
         statement = statements.SELECT_STREAM if stream else statements.SELECT_CONTENT
-        found = await self._one(statement, values)
+        found = await self._pool.one(statement, values)
         if found is None:
             return None
         sent = found[_WIDTH + 1] if stream else None
@@ -166,7 +164,7 @@ class PostgresEngine:
 
     async def chain(self, key: Key, now: float, *, depth: int) -> list[StoredContent]:
         values = {**_place(key), "now": now, "depth": depth, "most": MAX_CHAIN_BYTES}
-        rows = await self._all(statements.CHAIN, values)
+        rows = await self._pool.all(statements.CHAIN, values)
         return [StoredContent(Row(*row[:_WIDTH]), *row[_WIDTH:]) for row in rows]
 
     async def claim(self, key: Key, by: str, until: float, now: float) -> ClaimResult:
@@ -178,11 +176,11 @@ class PostgresEngine:
                     await connection.execute(statements.CLAIM, values)
                 return result
 
-        return await self._do(write)
+        return await self._pool.run(write)
 
     async def release(self, key: Key, by: str) -> None:
         values = {**_place(key), "by": by}
-        await self._do(lambda connection: connection.execute(statements.RELEASE, values))
+        await self._pool.run(lambda connection: connection.execute(statements.RELEASE, values))
 
     async def cancel(self, key: Key, now: float) -> Status:
         async def write(connection: Connection) -> Status:
@@ -194,33 +192,34 @@ class PostgresEngine:
                 await connection.execute(statements.RELEASE, _claim_of(found))
                 return "cancelled"
 
-        return await self._do(write)
+        return await self._pool.run(write)
 
     async def delete(self, key: Key, now: float) -> bool:
         values = {**_place(key), "now": now}
-        found = await self._one(statements.DELETE, values)
+        found = await self._pool.one(statements.DELETE, values)
         return found is not None and cast("bool", found[0])
 
     async def put_seals(
         self, owner: str, family: str, sealed: Mapping[str, bytes], expires: float
     ) -> None:
         # Sorted, so that two nodes that write the same seals wait for each other and do not deadlock.
-        names = sorted(sealed)
+        rows = sorted([(_indexed(name), data) for name, data in sealed.items()])
         values = {
             "owner": owner,
             "family": family,
-            "names": names,
-            "values": [sealed[name] for name in names],
+            "names": [name for name, _ in rows],
+            "values": [data for _, data in rows],
             "expires": expires,
         }
-        await self._do(lambda connection: connection.execute(statements.PUT_SEALS, values))
+        await self._pool.run(lambda connection: connection.execute(statements.PUT_SEALS, values))
 
     async def get_seals(
         self, owner: str, family: str, call_ids: Collection[str], now: float
     ) -> dict[str, bytes]:
-        values = {"owner": owner, "family": family, "names": list(call_ids), "now": now}
-        rows = await self._all(statements.GET_SEALS, values)
-        return {cast("str", name): cast("bytes", data) for name, data in rows}
+        names = {_indexed(call_id): call_id for call_id in call_ids}
+        values = {"owner": owner, "family": family, "names": list(names), "now": now}
+        rows = await self._pool.all(statements.GET_SEALS, values)
+        return {names[cast("str", name)]: cast("bytes", data) for name, data in rows}
 
     async def change_key(self, name: str, change: KeyUpdate[T]) -> T:
         place = {"name": name}
@@ -237,87 +236,63 @@ class PostgresEngine:
                     await connection.execute(statements.CHANGE_KEY, {**place, "state": after})
                 return result
 
-        return await self._do(write)
+        return await self._pool.run(write)
 
     async def key_states(self, names: Collection[str]) -> dict[str, bytes]:
         values = {"names": list(names)}
-        rows = await self._all(statements.KEY_STATES, values)
+        rows = await self._pool.all(statements.KEY_STATES, values)
         return {cast("str", name): cast("bytes", state) for name, state in rows}
 
     async def expire(self, now: float, limit: int) -> Swept:
         mark = await self._mark(now, limit)
         if mark is None:
             return Swept()
-        until, more = mark
-        counts = [await self._count(sweep, until) for sweep in statements.SWEEP]
-        (responses, size), (seals, sealed), (count, said) = counts
-        size += sealed + said
-        return Swept(responses=responses, seals=seals, conversations=count, size=size, more=more)
+        gone = await self._count(statements.SWEEP, mark.until)
+        return Swept(**structs.asdict(gone), more=mark.more)
 
     async def stats(self) -> StoreStats:
-        counts = [await self._count(count, 0.0) for count in statements.STATS]
-        (responses, size), (seals, sealed), (count, said) = counts
-        size += sealed + said
-        return StoreStats(responses=responses, seals=seals, conversations=count, size=size)
+        return await self._count(statements.STATS, 0.0)
 
     async def ping(self) -> None:
-        await self._do(lambda connection: connection.execute("SELECT FROM dragoman_schema"))
+        await self._pool.run(lambda connection: connection.execute("SELECT FROM dragoman_schema"))
 
     async def close(self) -> None:
         await self._pool.close()
 
-    async def _do(self, work: Callable[[Connection], Awaitable[T]]) -> T:
-        """Run `work` on a connection, and retry soon after a deadlock. Raises StoreUnavailable, StoreDamaged, and whatever `work` raises."""
-        for _ in range(_ATTEMPTS - 1):
-            async with self._pool.lend() as connection:
-                try:
-                    return await work(connection)
-                except errors.DeadlockDetected:
-                    pass
-            await asyncio.sleep(random() * _PAUSE)  # noqa: S311 - spreads retries, protects nothing
-        async with self._pool.lend() as connection:
-            return await work(connection)
-
-    async def _one(self, statement: Statement, values: _Values) -> TupleRow | None:
-        return await self._do(lambda connection: connection.one(statement, values))
-
-    async def _all(self, statement: Statement, values: _Values) -> list[TupleRow]:
-        return await self._do(lambda connection: connection.all(statement, values))
-
     async def _lost(
-        self, statement: Statement, running: Collection[Key], values: _Values
+        self, statement: Statement, running: Collection[Key], values: Mapping[str, object]
     ) -> frozenset[Key]:
         """Execute a statement that returns which of these responses no longer run."""
         keys = {"owners": [owner for owner, _ in running], "ids": [each for _, each in running]}
-        lost = await self._all(statement, {**keys, **values})
+        lost = await self._pool.all(statement, {**keys, **values})
         return frozenset([(cast("str", owner), cast("str", found)) for owner, found in lost])
 
-    async def _mark(self, now: float, limit: int) -> tuple[float, bool] | None:
-        """Return until which expiry rows are removed, and whether another sweep is needed; None if there is nothing to remove."""
+    async def _mark(self, now: float, limit: int) -> ExpiryLimit | None:
+        """Return how far the next sweep goes; None if there is nothing to remove."""
         old = await self._oldest(now, limit + 1)
         if old:
-            return old[:limit][-1][0], len(old) > limit
+            return ExpiryLimit(old[:limit][-1][0], more=len(old) > limit)
         # The tables' files take more than the content, and are known at once; summing the sizes reads an entry for every row.
         most = self._settings.max_bytes
-        files = await self._one(statements.FILES, {})
+        files = await self._pool.one(statements.FILES, {})
         if files is not None and cast("int", files[0]) <= most:
             return None
         excess = (await self.stats()).size - most
         if excess <= 0:
             return None
-        oldest = await self._oldest(float("inf"), limit)
-        for expires, size in oldest:
-            excess -= size
-            if excess <= 0:
-                return expires, False
-        return (oldest[-1][0], True) if oldest else None
+        return limit_for_excess(await self._oldest(float("inf"), limit), excess)
 
     async def _oldest(self, until: float, limit: int) -> list[tuple[float, int]]:
         values = {"until": until, "limit": limit}
-        return cast("list[tuple[float, int]]", await self._all(statements.OLDEST, values))
+        return cast("list[tuple[float, int]]", await self._pool.all(statements.OLDEST, values))
 
-    async def _count(self, statement: bytes, until: float) -> tuple[int, int]:
-        return cast("tuple[int, int]", await self._one(statement, {"until": until}))
+    async def _count(self, each: Sequence[bytes], until: float) -> StoreStats:
+        """Execute a statement for each table that returns how many rows it counts, and their size."""
+        found = [await self._pool.one(statement, {"until": until}) for statement in each]
+        counts, sizes = zip(*cast("list[tuple[int, int]]", found), strict=True)
+        return StoreStats(
+            responses=counts[0], seals=counts[1], conversations=counts[2], size=sum(sizes)
+        )
 
 
 async def open_postgres(settings: StoreSettings) -> PostgresEngine:
@@ -333,6 +308,12 @@ async def open_postgres(settings: StoreSettings) -> PostgresEngine:
         await pool.close()
         raise
     return PostgresEngine(pool, settings)
+
+
+def _indexed(name: str) -> str:
+    """Return the name of a seal as it is stored: a long one by its digest. Some gateways put a signature into the id of a call."""
+    data = name.encode("utf-8")
+    return name if len(data) <= _MOST_INDEXED else f"sha256 {sha256(data).hexdigest()}"
 
 
 def _place(key: Key) -> dict[str, object]:

@@ -8,9 +8,10 @@ so that no request notices a restart of the database between two requests.
 
 import asyncio
 import select
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import LiteralString
+from random import random
+from typing import LiteralString, TypeVar
 
 import psycopg
 from psycopg import errors
@@ -19,7 +20,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import TupleRow
 from psycopg.waiting import wait_async
 
-from dragoman.errors import ConfigError, StoreDamaged, StoreError, StoreUnavailable
+from dragoman.errors import ConfigError, StoreDamaged, StoreError, StoreTooLarge, StoreUnavailable
 
 CONNECT_SECONDS = 5.0
 """Time limit for a connection to be made, or to become free. A request that waits longer should fail instead."""
@@ -32,6 +33,11 @@ _SILENCE_SECONDS = STATEMENT_SECONDS + 2.0
 
 # psycopg wakes up at this interval so that signals can interrupt it in threads; the pool does not need that.
 _WAKE_SECONDS = 1.0
+
+# A deadlock is over when one of its two sides was aborted; a third failure in a row has another cause.
+_ATTEMPTS = 3
+# Seconds, at most, before the next attempt: the other side needs some time for its work, and may be a retry itself.
+_PAUSE = 0.1
 
 # Connection parameters of libpq; the operator's URL overrides them.
 _DEFAULTS = {
@@ -47,6 +53,8 @@ _DEFAULTS = {
     ),
 }
 
+
+T = TypeVar("T")
 
 Statement = LiteralString | bytes
 
@@ -77,7 +85,7 @@ class Connection(psycopg.AsyncConnection[TupleRow]):
 
 
 class PostgresPool:
-    """At most `size` connections, which only `lend` gives out."""
+    """At most `size` connections, which only `lend` gives out. `run` runs work on one, and again after a deadlock."""
 
     __slots__ = ("_conninfo", "_free", "_idle", "_is_closed")
 
@@ -99,6 +107,7 @@ class PostgresPool:
 
         Raises:
             StoreUnavailable: there is no connection, or a statement failed. StoreDamaged: the tables are missing or corrupt.
+            StoreTooLarge: an id is too long for an index.
         """
         if self._is_closed:
             raise StoreUnavailable("expected an open store, it is closed")
@@ -130,6 +139,26 @@ class PostgresPool:
             self._free.release()
             if connection is not None:
                 await self._give_back(connection, is_good=is_good)
+
+    async def run(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        """Run `work` on a connection, and retry soon after a deadlock. Raises what `lend` and `work` raise."""
+        for _ in range(_ATTEMPTS - 1):
+            async with self.lend() as connection:
+                try:
+                    return await work(connection)
+                except errors.DeadlockDetected:
+                    pass
+            await asyncio.sleep(random() * _PAUSE)  # noqa: S311 - spreads retries, protects nothing
+        async with self.lend() as connection:
+            return await work(connection)
+
+    async def one(self, statement: Statement, values: Mapping[str, object]) -> TupleRow | None:
+        """`Connection.one` on a connection of the pool."""
+        return await self.run(lambda connection: connection.one(statement, values))
+
+    async def all(self, statement: Statement, values: Mapping[str, object]) -> list[TupleRow]:
+        """`Connection.all` on a connection of the pool."""
+        return await self.run(lambda connection: connection.all(statement, values))
 
     async def close(self) -> None:
         """Close the idle connections; lent connections are closed when they are returned."""
@@ -168,5 +197,8 @@ def translated(error: psycopg.Error | OSError) -> StoreError:
     if isinstance(error, (errors.UndefinedTable, errors.UndefinedColumn, errors.DataCorrupted)):
         message = f"expected the tables of this version in the database ({code})"
         return StoreDamaged(message, detail=detail)
+    if isinstance(error, errors.ProgramLimitExceeded):
+        message = f"expected ids that the database can index, got a longer one ({code})"
+        return StoreTooLarge(message, kind="server", status=500, detail=detail)
     message = f"expected the database to execute a statement, it failed ({code})"
     return StoreUnavailable(message, detail=detail)

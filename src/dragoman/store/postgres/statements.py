@@ -149,7 +149,7 @@ INSERT_FIRST = (
 FINISH = """
     WITH ended AS (
         UPDATE dragoman_responses SET status = %(status)s, open_calls = %(open_calls)s, upstream = %(upstream)s,
-            family = %(family)s, answer = %(answer)b, body = %(body)b, stream = %(stream)b,
+            family = %(family)s, answer = '', body = %(body)b, stream = %(stream)b,
             size = octet_length(request) + %(size)s
         WHERE owner = %(owner)s AND id = %(id)s AND expires + 0 > %(now)s AND status = 'in_progress'
             AND (claims OR conversation IS NOT NULL) = %(has_others)s AND (lease > %(now)s OR NOT %(needs_lease)s)

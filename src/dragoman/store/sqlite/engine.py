@@ -8,10 +8,11 @@ The file must be on a local disk: WAL needs memory that all its processes share.
 In memory, for tests and short runs, nothing survives the process, and every job runs at once in the caller's thread.
 """
 
+import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 from dragoman.config.settings import StoreSettings, Synchronous
 from dragoman.errors import StoreError
@@ -29,18 +30,11 @@ T = TypeVar("T")
 Job = Callable[Concatenate[sqlite3.Connection, P], T]
 
 
-class Runner(Protocol):
-    """Runs jobs on a connection; `SqliteThread` documents the methods."""
-
-    async def do(self, work: Callable[[sqlite3.Connection], T]) -> T: ...
-
-    async def do_with(self, group: Group[T], prepare: Callable[[], T]) -> None: ...
-
-    async def close(self) -> None: ...
-
-
 class MemoryRunner:
-    """Runs jobs on a database in memory, each in a transaction. Keeps the content near the cap between the sweeps."""
+    """Runs jobs as a `SqliteThread` does, on a database in memory, each in a transaction.
+
+    Keeps the content near the cap between the sweeps.
+    """
 
     def __init__(self, most: int) -> None:
         self._db = sqlite3.connect(":memory:", isolation_level=None)
@@ -78,6 +72,9 @@ class MemoryRunner:
             jobs.sweep(self._db, mark)
         # Every sweep sums the sizes of all rows: the next one waits until more than a few rows have come.
         self._next_sweep = max(self._most, jobs.pages_in_use(self._db) + self._most // 16)
+
+
+Runner = SqliteThread | MemoryRunner
 
 
 def _writes(job: Job[P, T]) -> Callable[Concatenate["_Jobs", P], Awaitable[T]]:
@@ -128,13 +125,9 @@ class SqliteEngine(_Jobs):
 
     def __init__(self, name: str, reader: Runner, writer: Runner, most: int) -> None:
         super().__init__(reader, writer)
-        self._name = name
+        self.name = name
         self._most = most
         self.conversations = SqliteConversations(reader, writer)
-
-    @property
-    def name(self) -> str:
-        return self._name
 
     async def insert(self, entry: Entry, now: float, ttl: float) -> None:
         await self.writer.do_with(jobs.insert_all, lambda: jobs.NewRow(entry(), now, ttl))
@@ -189,7 +182,8 @@ async def open_sqlite(
     engine = SqliteEngine("sqlite", reader, writer, settings.max_bytes)
     try:
         await writer.do(jobs.ping)
-    except StoreError:
+    except (StoreError, asyncio.CancelledError):  # the threads would never end
+        writer.stop()
         await engine.close()
         raise
     return engine

@@ -223,6 +223,8 @@ def translated(error: Exception) -> StoreError:
     """Translate an error of SQLite into a StoreError; a StoreError is returned unchanged."""
     if isinstance(error, StoreError):
         return error
+    if isinstance(error, OSError | MemoryError):
+        return StoreUnavailable(f"expected the store's file to be usable: {type(error).__name__}")
     if not isinstance(error, sqlite3.Error):
         # The file has a value of a type that no version of this program writes, or SQLite's message is not UTF-8.
         return StoreDamaged(f"expected a database of this program: {type(error).__name__}: {error}")

@@ -15,8 +15,9 @@ from dragoman.errors import StoreError
 from dragoman.store.contract import MAX_CHAIN_BYTES, ClaimResult, Key
 from dragoman.store.engine import (
     COLUMNS,
+    STEP,
+    ExpiryLimit,
     KeyUpdate,
-    Lifetime,
     Row,
     RowEnd,
     StoredContent,
@@ -28,7 +29,7 @@ from dragoman.store.engine import (
     gives_back,
     head_of,
     is_over,
-    lifetime,
+    limit_for_excess,
     missing,
 )
 from dragoman.store.records import Status, StoreStats, Swept
@@ -83,18 +84,14 @@ _CHAIN = f"""
     FROM up JOIN responses r ON r.n = up.n JOIN requests q ON q.n = up.n JOIN answers a ON a.n = up.n
     ORDER BY up.depth
 """
+_EXPIRING = ("responses", "seals", "conversations")
+"""The tables whose rows expire."""
+_COUNT = "SELECT count(*), coalesce(sum(size), 0) FROM"
 _SIZES = """
     SELECT expires, size FROM responses WHERE expires {0} UNION ALL SELECT expires, size FROM seals WHERE expires {0}
     UNION ALL SELECT expires, size FROM conversations WHERE expires {0}
     ORDER BY expires LIMIT ?
 """
-
-
-class ExpiryLimit(Struct, frozen=True):
-    """A sweep removes every row that expires by `until`. `more`: another sweep is needed after it."""
-
-    until: float
-    more: bool
 
 
 class NewRow(Struct, frozen=True, gc=False):
@@ -130,10 +127,10 @@ def _is_alone(new: NewRow) -> bool:
 
 def _insert_together(db: sqlite3.Connection, news: Sequence[NewRow]) -> None:
     """Raises BatchConflict: some of the rows were not inserted."""
-    lives = [_lifetime(db, new) for new in news]
+    lives = [_expiry(db, new) for new in news]
     values: list[object] = []
-    for new, life in zip(news, lives, strict=True):
-        values += _values(new.content.row, life.expires)
+    for new, (expires, _) in zip(news, lives, strict=True):
+        values += _values(new.content.row, expires)
     count = len(news)
     done = db.execute(_insert_into("responses", _WIDTH, count), values)
     if done.rowcount != count:
@@ -148,23 +145,22 @@ def _insert_together(db: sqlite3.Connection, news: Sequence[NewRow]) -> None:
         answers += (number, made.answer, made.body, made.stream)
     db.execute(_insert_into("requests", 2, count), requests)
     db.execute(_insert_into("answers", 4, count), answers)
-    for new, life in zip(news, lives, strict=True):
-        if life.renews:
-            _keep_ancestors(db, new.content.row, life.expires)
+    for new, (expires, is_later) in zip(news, lives, strict=True):
+        if is_later:
+            child = new.content.row
+            place = {"owner": child.owner, "parent": child.parent, "expires": expires}
+            db.execute(_KEEP_ANCESTORS, place)
 
 
-def _insert_alone(db: sqlite3.Connection, new: NewRow) -> StoreError | None:
-    try:
-        insert(db, new)
-    except StoreError as error:
-        return error
-    return None
-
-
-def _lifetime(db: sqlite3.Connection, new: NewRow) -> Lifetime:
-    child = new.content.row
+def _expiry(db: sqlite3.Connection, new: NewRow) -> tuple[float, bool]:
+    """Return when a new row expires, and whether that is later than its ancestors, which must live as long."""
+    child, expires = new.content.row, new.now + new.ttl
     above = None if child.parent is None else row(db, (child.owner, child.parent), new.now)
-    return lifetime(new.now, new.ttl, None if above is None else above.expires)
+    if above is None:
+        return expires, False
+    if above.expires >= expires:
+        return above.expires, False
+    return expires + new.ttl * STEP, True
 
 
 @cache
@@ -181,8 +177,12 @@ def _values(new: Row, expires: float) -> list[object]:
     return values
 
 
-def _keep_ancestors(db: sqlite3.Connection, new: Row, expires: float) -> None:
-    db.execute(_KEEP_ANCESTORS, {"owner": new.owner, "parent": new.parent, "expires": expires})
+def _insert_alone(db: sqlite3.Connection, new: NewRow) -> StoreError | None:
+    try:
+        insert(db, new)
+    except StoreError as error:
+        return error
+    return None
 
 
 def insert(db: sqlite3.Connection, entry: NewRow) -> None:
@@ -190,26 +190,20 @@ def insert(db: sqlite3.Connection, entry: NewRow) -> None:
     old = _by_id(db, (new.owner, new.id))
     if old is not None and old[0].expires > now:
         raise exists(new.id)
-    above = None if new.parent is None else row(db, (new.owner, new.parent), now)
-    if new.claims and (above is None or above.claimed_by != new.id):
-        raise claim_taken(new.id, new.parent)
+    if new.claims:
+        above = row(db, (new.owner, new.parent or ""), now)
+        if above is None or above.claimed_by != new.id:
+            raise claim_taken(new.id, new.parent)
     has_ended = new.status != "in_progress"
     if has_ended and new.conversation is not None:
         conversations.check_end(db, new, new.status, entry.content.items, now)
     if old is not None:
         _drop(db, old[1])
-    life = lifetime(now, entry.ttl, None if above is None else above.expires)
-    if life.renews:
-        _keep_ancestors(db, new, life.expires)
-    made = entry.content
-    values = _values(new, life.expires)
-    number = db.execute(_insert_into("responses", _WIDTH, 1), values).lastrowid
-    db.execute(_insert_into("requests", 2, 1), (number, made.request))
-    db.execute(_insert_into("answers", 4, 1), (number, made.answer, made.body, made.stream))
+    _insert_together(db, [entry])
     if has_ended and new.claims:
         _settle(db, new, new.status)
     if has_ended and new.conversation is not None:
-        conversations.end(db, new, new.status, made.items, now, entry.ttl)
+        conversations.end(db, new, new.status, entry.content.items, now, entry.ttl)
 
 
 def append(
@@ -254,8 +248,8 @@ def finish(db: sqlite3.Connection, key: Key, over: RowEnd, now: float, ttl: floa
     values = (over.status, over.open_calls, over.upstream, over.family, over.size, number)
     db.execute(_UPDATE, values)
     db.execute(
-        "UPDATE answers SET answer = ?, body = ?, stream = ? WHERE n = ?",
-        (over.answer, over.body, over.stream, number),
+        "UPDATE answers SET answer = x'', body = ?, stream = ? WHERE n = ?",
+        (over.body, over.stream, number),
     )
     db.execute("DELETE FROM pieces WHERE n = ?", (number,))
     return over.status
@@ -387,11 +381,7 @@ def mark(db: sqlite3.Connection, now: float, limit: int, most: int) -> ExpiryLim
     if excess <= 0:
         return None
     oldest = db.execute(_SIZES.format(">= ?"), (0.0, 0.0, 0.0, limit)).fetchall()
-    for expires, size in oldest:
-        excess -= cast("int", size)
-        if excess <= 0:
-            return ExpiryLimit(cast("float", expires), more=False)
-    return ExpiryLimit(cast("float", oldest[-1][0]), more=True)
+    return limit_for_excess(oldest, excess)
 
 
 def pages_in_use(db: sqlite3.Connection) -> int:
@@ -429,13 +419,9 @@ def sweep(db: sqlite3.Connection, mark: ExpiryLimit) -> Swept:
 
 
 def stats(db: sqlite3.Connection) -> StoreStats:
-    count = "SELECT count(*), coalesce(sum(size), 0) FROM"
-    responses, size = cast("tuple[int, int]", db.execute(f"{count} responses").fetchone())
-    seals, sealed = cast("tuple[int, int]", db.execute(f"{count} seals").fetchone())
-    others, said = cast("tuple[int, int]", db.execute(f"{count} conversations").fetchone())
-    return StoreStats(
-        responses=responses, seals=seals, conversations=others, size=size + sealed + said
-    )
+    found = [db.execute(f"{_COUNT} {table}").fetchone() for table in _EXPIRING]
+    counts, sizes = zip(*cast("list[tuple[int, int]]", found), strict=True)
+    return StoreStats(**dict(zip(_EXPIRING, counts, strict=True)), size=sum(sizes))
 
 
 def ping(db: sqlite3.Connection) -> None:

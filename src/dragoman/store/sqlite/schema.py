@@ -104,6 +104,9 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
 )
 """The statements that migrate each version to the next, starting with an empty file."""
 
+# In one statement: between two, another process may make the tables.
+_MARKS = "SELECT user_version, application_id, (SELECT count(*) FROM sqlite_schema) FROM pragma_user_version, pragma_application_id"
+
 
 def migrate(connection: sqlite3.Connection) -> None:
     """Migrate the file to the newest version.
@@ -129,23 +132,16 @@ def check_version(connection: sqlite3.Connection) -> int:
     Raises:
         StoreDamaged: the file is another program's, or of a later version.
     """
-    version = _number(connection, "user_version")
-    application = _number(connection, "application_id")
+    version, application, tables = connection.execute(_MARKS).fetchone()
     newest = len(MIGRATIONS)
-    if application != APPLICATION_ID:
-        tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
-        if application or version or tables:
-            raise StoreDamaged(
-                "expected an empty file or a store of this program, it belongs to another program"
-            )
+    if application != APPLICATION_ID and (application or version or tables):
+        raise StoreDamaged(
+            "expected an empty file or a store of this program, it belongs to another program"
+        )
     if version > newest:
         raise StoreDamaged(
             f"expected a store of version {newest} or before, it has version {version}: "
             "a later version of this program wrote it"
         )
-    return newest - version
-
-
-def _number(connection: sqlite3.Connection, pragma: str) -> int:
-    found: int = connection.execute(f"PRAGMA {pragma}").fetchone()[0]
-    return found
+    behind: int = newest - version
+    return behind

@@ -24,7 +24,7 @@ from typing import TypeVar, cast
 
 from msgspec import Struct
 
-from dragoman.errors import StoreError, StoreUnavailable
+from dragoman.errors import GatewayError, StoreError, StoreUnavailable
 from dragoman.store.sqlite.file import OpenedDatabase, SqliteFile, translated
 
 logger = logging.getLogger(__name__)
@@ -44,12 +44,15 @@ _MAX_BATCH = 256
 # delays the end of an answer by at most this time, and halves the cost of storing it.
 _GATHER_SECONDS = 0.02
 # The most commits without waiting, after several waits in which no other job came.
-_MAX_VAIN = 63
+_MAX_SKIPPED = 63
 
 
-# Raised only by a bug, or by a value that no version of this program writes. They are caught, because the store could not
-# be used again after its thread ended.
-_BUGS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+# SQLite's errors and the store's own, and what a bug, a value that no version of this program writes, or a lack of memory may
+# raise. All are caught, because the store could not be used again after its thread ended.
+_FAILURES = (
+    *(sqlite3.Error, GatewayError, ArithmeticError, AssertionError, AttributeError, LookupError),
+    *(MemoryError, OSError, RuntimeError, TypeError, ValueError),
+)
 
 
 class BatchConflict(Exception):
@@ -83,7 +86,7 @@ class SqliteThread:
         self._is_busy = False
         self._watch: asyncio.TimerHandle | None = None
         self._commits: deque[float] = deque((0.0, 0.0), maxlen=2)
-        self._vain = self._unwaited = 0
+        self._skips = self._skips_left = 0
         self._loop = asyncio.get_running_loop()
         self._ended = self._loop.create_future()
         self._is_closing = False
@@ -107,7 +110,7 @@ class SqliteThread:
     async def do_with(self, group: Group[T], prepare: Callable[[], T]) -> None:
         """Run a job that `group` can run together with others of its kind.
 
-        `prepare`: returns the item for the group, and is called when the job is handed over; its StoreError is raised here.
+        `prepare`: returns the item for the group, and is called when the job is handed over. Raises what it raises.
         """
         job = self._job()
         job.group = cast("Group[object]", group)
@@ -140,16 +143,16 @@ class SqliteThread:
         now = self._loop.time()
         if now - before > 2 * _GATHER_SECONDS or now - last > _GATHER_SECONDS:
             self._next = self._loop.call_soon(self._hand_over)
-        elif self._unwaited:
-            self._unwaited -= 1
+        elif self._skips_left:
+            self._skips_left -= 1
             self._next = self._loop.call_soon(self._hand_over)
         else:
             self._next = self._loop.call_at(last + _GATHER_SECONDS, self._stop_waiting)
 
     def _stop_waiting(self) -> None:
         # A single client that writes repeatedly waits in vain: back off, so that it waits seldom.
-        self._vain = 0 if len(self._gathered) > 1 else min(2 * self._vain + 1, _MAX_VAIN)
-        self._unwaited = self._vain
+        self._skips = 0 if len(self._gathered) > 1 else min(2 * self._skips + 1, _MAX_SKIPPED)
+        self._skips_left = self._skips
         self._hand_over()
 
     def _hand_over(self) -> None:
@@ -168,7 +171,8 @@ class SqliteThread:
         try:
             if job.prepare is not None:
                 job.item = job.prepare()
-        except StoreError as error:
+        except _FAILURES as error:
+            # Only this job fails: the others of its batch have the same callback of the event loop.
             self._jobs.discard(job)
             if not job.future.done():
                 job.future.set_exception(error)
@@ -253,21 +257,20 @@ class SqliteThread:
     def _do(self, batch: list[_Job]) -> None:
         try:
             opened = self._open()
-        except StoreError as error:
-            _fail(batch, error)
+        except _FAILURES as error:
+            _fail(batch, _logged(error))
             return
         try:
             self._do_together(opened.connection, batch)
         except BatchConflict:
             self._undo()
             self._do_each(batch)
-        except (sqlite3.Error, StoreError, *_BUGS) as error:
-            if not isinstance(error, sqlite3.Error | StoreError):
-                logger.exception("the store's thread failed")
+        except _FAILURES as error:
+            failed = _logged(error)
             self._file.is_current(opened)  # if it is not, other threads close their connections too
             self._let_go()
             if len(batch) == 1:
-                batch[0].error = translated(error)
+                batch[0].error = failed
                 return
             self._do_each(batch)
         else:
@@ -321,6 +324,13 @@ class SqliteThread:
         if self._opened is not None:
             self._file.close(self._opened)
             self._opened = None
+
+
+def _logged(error: Exception) -> StoreError:
+    """Translate an error, and log it unless it is SQLite's or the store's own."""
+    if not isinstance(error, sqlite3.Error | StoreError):
+        logger.error("the store's thread failed", exc_info=error)
+    return translated(error)
 
 
 def _fail(batch: list[_Job], error: StoreError) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Iterator
+from random import Random
 
 import psycopg
 import pytest
@@ -10,7 +11,7 @@ from msgspec import structs
 from psycopg import errors
 
 from dragoman.config.settings import StoreSettings
-from dragoman.errors import ConfigError, StoreDamaged, StoreUnavailable
+from dragoman.errors import ConfigError, StoreDamaged, StoreTooLarge, StoreUnavailable
 from dragoman.store.engine_store import Store, open_store
 from dragoman.store.postgres import pool as pool_module
 from dragoman.store.postgres.pool import PostgresPool, translated
@@ -337,6 +338,18 @@ def test_deadlock_without_end_is_reported(bench: Bench, monkeypatch: pytest.Monk
         monkeypatch.setattr("dragoman.store.postgres.pool.Connection.one", fail)
         with pytest.raises(StoreUnavailable, match="DeadlockDetected"):
             await store.read(OWNER, "a")
+
+    bench.run(work)
+
+
+def test_id_that_no_index_takes_is_refused_and_the_store_works_on(bench: Bench) -> None:
+    name = "".join(Random(7).choices("abcdefghijklmnop", k=9000))
+
+    async def work(store: Store) -> None:
+        with pytest.raises(StoreTooLarge, match="ids that the database can index") as caught:
+            await store.put(draft(name), ending())
+        assert caught.value.status == 500
+        await store.put(draft(), ending())
 
     bench.run(work)
 

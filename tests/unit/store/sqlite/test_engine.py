@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -14,13 +15,18 @@ import pytest
 from msgspec import msgpack
 
 from dragoman.config.settings import StoreSettings
-from dragoman.errors import StoreDamaged, StoreError, StoreTooLarge, StoreUnavailable
+from dragoman.errors import (
+    StoreDamaged,
+    StoreError,
+    StoreTooLarge,
+    StoreUnavailable,
+)
 from dragoman.model.parts import Text
 from dragoman.store.engine_store import Store, open_store
 from dragoman.store.records import Escrowed
 from dragoman.store.sqlite import thread as thread_module
 from dragoman.store.sqlite.file import SqliteFile, translated
-from dragoman.store.sqlite.schema import APPLICATION_ID, MIGRATIONS
+from dragoman.store.sqlite.schema import APPLICATION_ID, MIGRATIONS, check_version, migrate
 from dragoman.store.sqlite.thread import SqliteThread
 from store_help import OWNER, Bench, bounded, draft, ending, said
 
@@ -121,6 +127,20 @@ def test_file_of_another_program_is_refused_and_left_alone(path: Path) -> None:
         names = [name for (name,) in again.execute("SELECT name FROM sqlite_schema")]
     again.close()
     assert names == ["theirs"]
+
+
+def test_file_that_another_process_makes_meanwhile_is_not_another_programs(path: Path) -> None:
+    class Slow(sqlite3.Connection):
+        """Another process makes the tables while this one looks what the file is."""
+
+        def execute(self, sql: str, *_: object) -> sqlite3.Cursor:
+            if "sqlite_schema" in sql:
+                with closing(sqlite3.connect(path, isolation_level=None)) as other:
+                    migrate(other)
+            return super().execute(sql)
+
+    with closing(sqlite3.connect(path, isolation_level=None, factory=Slow)) as connection:
+        assert check_version(connection) == 0
 
 
 def test_file_that_is_no_database_is_refused(path: Path) -> None:
@@ -240,7 +260,7 @@ def test_jobs_are_prepared_when_it_is_their_turn_and_fail_alone(path: Path) -> N
 
     def prepared(number: int) -> int:
         if number % 2:
-            raise StoreTooLarge(f"{number} is odd")
+            raise StoreTooLarge(f"{number} is odd") if number == 1 else ZeroDivisionError
         made.append(number)
         return number
 
@@ -259,7 +279,7 @@ def test_jobs_are_prepared_when_it_is_their_turn_and_fail_alone(path: Path) -> N
         results = await asyncio.gather(*jobs, return_exceptions=True)
         await blocked
         # also if there is nothing else to be done, and when the store is closed
-        with pytest.raises(StoreTooLarge):
+        with pytest.raises(ZeroDivisionError):
             await thread.do_with(group, partial(prepared, 5))
         last = asyncio.create_task(thread.do_with(group, partial(prepared, 6)))
         await asyncio.sleep(0)
@@ -274,7 +294,7 @@ def test_jobs_are_prepared_when_it_is_their_turn_and_fail_alone(path: Path) -> N
         type(None),
         StoreTooLarge,
         type(None),
-        StoreTooLarge,
+        ZeroDivisionError,
     ]
     assert made == [0, 2, 6]
     assert done == [[0, 2], [6]]
@@ -309,23 +329,56 @@ def test_disk_that_does_not_answer_is_given_up(path: Path, monkeypatch: pytest.M
     bounded(main())
 
 
+@pytest.mark.parametrize(
+    ("problem", "kind"),
+    [
+        (
+            ZeroDivisionError,
+            StoreDamaged,
+        ),  # what a bug would do, or a value that nobody has written
+        (RecursionError, StoreDamaged),
+        (MemoryError, StoreUnavailable),
+        (OSError, StoreUnavailable),
+    ],
+)
 def test_job_that_breaks_fails_alone_and_the_thread_goes_on(
-    path: Path, caplog: pytest.LogCaptureFixture
+    path: Path,
+    caplog: pytest.LogCaptureFixture,
+    problem: type[Exception],
+    kind: type[StoreError],
 ) -> None:
     def break_thread(_: sqlite3.Connection) -> object:
-        raise ZeroDivisionError  # what a bug would do, or a value that nobody has written
+        raise problem
 
     async def main() -> None:
         thread = writing(path)
         jobs = [thread.do(break_thread), *(thread.do(_ask("SELECT 1")) for _ in range(3))]
         broken, *others = await asyncio.gather(*jobs, return_exceptions=True)
-        assert isinstance(broken, StoreDamaged)
+        assert type(broken) is kind
         assert others == [(1,)] * 3
         assert await thread.do(_ask("SELECT 1")) == (1,)
         await thread.close()
 
     bounded(main())
-    assert "ZeroDivisionError" in caplog.text
+    assert problem.__name__ in caplog.text
+
+
+def test_log_that_cannot_be_removed_does_not_end_the_thread(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    async def main() -> None:
+        thread = writing(path)
+        with monkeypatch.context() as patch:
+            patch.setattr(SqliteFile, "_remove_foreign_log", refuse)
+            with pytest.raises(StoreUnavailable, match="PermissionError"):
+                await thread.do(_ask("SELECT 1"))
+        assert await thread.do(_ask("SELECT 1")) == (1,)
+        await thread.close()
+
+    bounded(main())
 
 
 def test_closed_store_says_so(bench: Bench) -> None:

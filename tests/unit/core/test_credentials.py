@@ -3,11 +3,11 @@
 import pytest
 
 from dragoman._json import Raw
+from dragoman.core.credentials import remove_credentials
 from dragoman.dialects.registry import codec
 from dragoman.model.parts import Extra, Opaque, Text
 from dragoman.model.request import Namespace, Request, Tool, Turn
 from dragoman.store.codec import pack
-from dragoman.store.credentials import remove_credentials
 from dragoman.store.packing import unpack_bytes
 
 SECRET = "hush-hush"

@@ -1,4 +1,4 @@
-"""Removes credentials from the tools and settings of a request before the request is stored.
+"""Removes credentials from the tools and settings of a request before the request is stored, or repeated in an answer.
 
 Clients give a provider the keys of their MCP servers, as headers or a token of a tool or of a list of servers. Providers
 expect these keys with every request, so a client that continues a stored response sends them again. The text of a
