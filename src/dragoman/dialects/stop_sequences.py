@@ -7,7 +7,7 @@
 Text is held back only while it may be the beginning of a sequence. A sequence is found within one text part, wherever the
 deltas are cut. It is found where it ends: of `ab` and `b` in `cab`, both end at the same character, and the longer one counts.
 
-The stage stands behind the one that finds calls in text (`textcalls.stage`), so the input of a written call is not searched
+The stage comes after the one that finds calls in text (`textcalls.stage`), so the input of a written call is not searched
 either, and neither is its markup.
 
 A stream ends at the cut: `is_over` says that the caller can close the upstream's reply. The usage comes after it and is not

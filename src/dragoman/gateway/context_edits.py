@@ -1,6 +1,6 @@
 """Clears old results and old thinking from a Messages conversation, for upstreams that do not clear by themselves. Pure.
 
-A Messages client asks for it with `context_management`. The newest results stay. They are cleared in steps, as many at a time as stay,
+A Messages client asks for it with `context_management`. The newest results stay. They are cleared in steps, as many at a time as are kept,
 so that the conversation's beginning is the same in most consecutive requests, and a provider finds it in its cache.
 """
 

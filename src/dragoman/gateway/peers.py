@@ -13,7 +13,7 @@ the model alone, because vendors count each model by itself.
 `PeerOrder` chooses the target of each attempt of one request. Targets that are up come first, in the order of the route. Among the
 peers of an upstream, a conversation keeps its peer, whose cache has its prompt: rendezvous hashing with weights gives each
 peer its share, and moves only the conversations of a peer that rests. When no target that is up is left, the one that is due first
-is tried, and no other: a request never fails without having asked somebody, and does not ask everybody that is known to be down.
+is tried, and no other: a request never fails without having asked one server, and does not ask all that are known to be down.
 """
 
 from collections.abc import Callable, Mapping, Sequence

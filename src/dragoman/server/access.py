@@ -119,7 +119,7 @@ class KeyRing:
 
     def refusal(self, headers: Iterable[tuple[bytes, bytes]]) -> Unauthorized:
         """The error for a caller that `identify` does not accept."""
-        came = "the key that came is not one of them" if _given(headers) else "none came"
+        came = "the key in the request is not one of them" if _given(headers) else "none came"
         return Unauthorized(
             "expected one of this gateway's API keys, as `Authorization: Bearer <key>` or as `x-api-key: <key>`; "
             + came,

@@ -7,7 +7,7 @@ time, at most `MAX_RUNNING` of them; the others wait in the order in which they 
                        └── both return the requests to start now
 
 Of each lane the last response that is not stored is remembered, with the whole conversation before it, in a cache that all
-connections share: an idle connection costs a client nothing, so each could have its own share of the memory for ever. A request
+connections share: an idle connection costs a client nothing, so each could have its own share of the memory forever. A request
 may continue the response of any lane. If the request fails, the response that it continued is forgotten, unless it is
 another lane's: OpenAI's rule, by which a client learns that it must send the whole conversation again.
 """

@@ -9,7 +9,8 @@ format of the client's vendor. `retry-after`, `retry-after-ms` and `x-should-ret
 always pass; Codex reads only whole seconds, so a missing `retry-after` is made from the milliseconds.
 
 `LatestLimits` has the latest report of each upstream, for `GET /v1/limits` and for Prometheus. Each worker knows only the
-reports that it received. Reading every answer's headers would cost a twentieth of it: they are read on demand and each second.
+reports that it received. Reading every answer's headers would cost a twentieth of a request's time: they are
+read on demand and each second.
 """
 
 from collections import deque

@@ -261,7 +261,7 @@ def _prepare(
     _return_memory()
     _warn(settings)
     app = create_app(settings)
-    # Objects made until now live for ever, so collections need not visit them. Reference counts free the small objects of
+    # Objects made until now live forever, so collections need not visit them. Reference counts free the small objects of
     # streams; the default of 700 new objects would start a collection several times per request.
     gc.collect()
     gc.freeze()

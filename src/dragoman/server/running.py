@@ -2,7 +2,7 @@
 
 A record is a file of the user's state directory, `STATE/dragoman/gateways/PID.json`, that lives as long as the process. It has
 the address and no secret. Records of processes that are gone are ignored. The process holds a lock on its record: its id may
-be another process's by the time that somebody wants to send it a signal. Beside it, `PID.outcome` has what came of its last reload.
+belong to another process by the time that a signal is sent. Beside it, `PID.outcome` has what came of its last reload.
 
 Questions use plain sockets: no proxy of the environment is asked for an address of this machine. Each has a time limit for
 the whole exchange, so that a server that sends a byte a second delays nobody.

@@ -61,7 +61,7 @@ def test_refusal_says_where_the_key_belongs_and_not_which_came() -> None:
     assert "Authorization: Bearer" in missing.message
     assert "x-api-key" in missing.message
     assert missing.message.endswith("none came")
-    assert wrong.message.endswith("the key that came is not one of them")
+    assert wrong.message.endswith("the key in the request is not one of them")
     assert "hunter2" not in wrong.message
     assert wrong.headers == ((b"www-authenticate", b"Bearer"),)
     info = error_info(wrong)

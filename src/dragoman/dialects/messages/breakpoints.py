@@ -1,7 +1,7 @@
 """Writes the cache breakpoints of a request: the client's, and those that the gateway adds for clients that cannot set any.
 
 The vendor caches a prompt up to a breakpoint, in the order tools, system, messages. It takes four. The position of a breakpoint is
-no part of the prompt, so breakpoints may move from request to request. The gateway adds three (`Target.cache`):
+not part of the prompt, so breakpoints may move from request to request. The gateway adds three (`Target.cache`):
 
 1. on the last block of the last message: the next request of the conversation reads the cache up to there;
 2. on the last system block, or without a system text on the last tool: other conversations read the cache up to there;

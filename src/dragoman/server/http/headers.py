@@ -73,5 +73,6 @@ def without_long_wait(error: ErrorInfo, limits: Headers) -> tuple[ErrorInfo, Hea
     if error.retry_after is None or error.retry_after <= _LONGEST_CODEX_WAIT:
         return error, limits
     kept = tuple(pair for pair in limits if not pair[0].startswith(b"retry-after"))
+    # Codex would read a delay from the words "try again in".
     message = f"{error.message} (to be tried again in {error.retry_after:.0f} s)"
     return structs.replace(error, message=message, retry_after=None, raw=None), kept

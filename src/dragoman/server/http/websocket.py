@@ -296,7 +296,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
     def eof_received(self) -> None:
         """End the connection of a client that has closed its direction: without a close frame it has left.
 
-        `transport.close()` would wait until the client has read everything, perhaps for ever.
+        `transport.close()` would wait until the client has read everything, perhaps forever.
         """
         self.transport.abort()
 
