@@ -50,7 +50,7 @@ class ReloadResult(Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-Report = Callable[[ReloadResult], None]
+OnReload = Callable[[ReloadResult], None]
 
 
 class Source(Struct, frozen=True):
@@ -119,7 +119,7 @@ def fixed_settings(server: ServerSettings) -> dict[str, object]:
     return {name: getattr(server, name) for name in FIXED}
 
 
-class Signals:
+class ReloadSignals:
     """What signals have asked for. They are taken some time later, in the order of their urgency."""
 
     def __init__(self) -> None:
@@ -184,7 +184,7 @@ def _has_hung_up() -> bool:
 class SignalledChanges:
     """The changes that signals ask of a server that is alone in its process."""
 
-    def __init__(self, signals: Signals, source: Source, report: Report) -> None:
+    def __init__(self, signals: ReloadSignals, source: Source, report: OnReload) -> None:
         self._signals = signals
         self._source = source
         self._report = report

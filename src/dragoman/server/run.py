@@ -27,7 +27,7 @@ from dragoman.server.http.protocol import GatewayProtocol
 from dragoman.server.http.websocket import WEBSOCKET_ROOM, WebSocketProtocol
 from dragoman.server.observe.logs import configure_logging
 from dragoman.server.observe.metrics import shared_metrics
-from dragoman.server.reload import Report, SignalledChanges, Signals, Source
+from dragoman.server.reload import OnReload, ReloadSignals, SignalledChanges, Source
 from dragoman.server.running import find_gateway
 from dragoman.server.workers import Supervisor, WorkerChanges
 
@@ -189,7 +189,7 @@ def make_server(app: App, settings: Settings, changes: ServerChanges | None = No
 
 
 def serve(
-    settings: Settings, source: Source, announce: Callable[[str], None], report: Report
+    settings: Settings, source: Source, announce: Callable[[str], None], report: OnReload
 ) -> int:
     """Serve until a signal ends the server. Returns the exit code.
 
@@ -203,7 +203,7 @@ def serve(
     with listener:
         for name in _PASSED_VARIABLES:
             os.environ.pop(name, None)  # they are not for the programs that are started here
-        signals = Signals()
+        signals = ReloadSignals()
         signals.listen()
         announce(_address(settings.server.host, listener.getsockname()[1]))
         if settings.server.workers > 1:

@@ -27,9 +27,9 @@ from dragoman.errors import ConfigError
 from dragoman.server.observe.metrics import forget_worker
 from dragoman.server.reload import (
     LISTENING,
+    OnReload,
     ReloadResult,
-    Report,
-    Signals,
+    ReloadSignals,
     Source,
     apply_settings,
     fixed_settings,
@@ -132,7 +132,7 @@ class Supervisor:
     """Runs `serve` in worker processes, on one socket, until a signal ends them."""
 
     def __init__(
-        self, serve: Serve, listener: socket.socket, source: Source, report: Report
+        self, serve: Serve, listener: socket.socket, source: Source, report: OnReload
     ) -> None:
         self._serve = serve
         self._listener = listener
@@ -146,7 +146,7 @@ class Supervisor:
         self._has_served = False
         self._is_stopped = False
 
-    def run(self, settings: Settings, signals: Signals) -> int:
+    def run(self, settings: Settings, signals: ReloadSignals) -> int:
         """Run until a signal ends the workers. Returns the exit code."""
         self._held = pickle.dumps(settings)
         self._fixed = fixed_settings(settings.server)
