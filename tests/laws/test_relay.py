@@ -21,7 +21,8 @@ from dragoman.dialects.translate import make_decoder
 from dragoman.model.outcome import ErrorInfo, Outcome
 from regular_streams import REGULAR, VENDOR
 from text_samples import ROUNDS
-from vendor_answers import BODIES, STREAMS, Payload, frames
+from vendor_answers import BODIES, STREAMS, frames
+from vendor_pieces import Payload
 
 TOO_SLOW = ErrorInfo(kind="timeout", message="the upstream was silent for too long")
 

@@ -20,7 +20,8 @@ from pydantic import TypeAdapter
 from corpus_cases import DIALECTS, folder_cases, stream_cases
 from doors import payloads
 from dragoman.dialects.translate import StreamTranslator, translate_body
-from vendor_answers import BODIES, STREAMS, Payload, frames
+from vendor_answers import BODIES, STREAMS, frames
+from vendor_pieces import Payload
 
 LISTED: Mapping[str, Mapping[str, str]] = {
     "chat": {
