@@ -66,6 +66,12 @@ WRAPPINGS = (
     "git -c alias.x='!C' x", "tar -cf /dev/null --checkpoint=1 --checkpoint-action=exec=Q file",
     "awk 'BEGIN { system(\"D\") }'", "perl -e 'system(\"D\")'", "python3 -c 'import os; os.system(\"D\")'", "sed '1e C' file", "sed -n '1{e C\n}' file",
     "cp $(command -v denied) x; ./x", "ln -s $(command -v denied) y; ./y", "cp $(command -v denied) x; PATH=.:$PATH; x",
+    "find . -maxdepth 0 " + "-name x -o " * 20 + "-exec C \\;", "find . -maxdepth 0 -exec echo " + "x " * 40 + "\\; -exec C \\;", "jobs -x C",
+    "sed --expression='1e C' file", "sed --expr='1e C' file", "sed -ne'1e C' file", "sed -nee\\ denied file",
+    "sed 'sqxqdenied yqe' file", "echo '1e C' > script; sed --fil=script file", "echo '1e C' > script; sed -nfscript file",
+    "tar -cf /dev/null --checkpoint=1 --checkpoint-act=exec=Q file", "tar -cIdenied -f x.tar file", "tar --use=denied -cf x.tar file",
+    "sort --compress-prog=denied -S 1k --parallel=1 big > /dev/null", "git init -q r; git clone -q -u denied r x",
+    "git init -q; git init -q r; git fetch -q --upload-pac=denied ./r", "git init -q r; git clone -q -ccore.fsmonitor=denied r x; cd x; git status",
     "split --filter=Q file", "sort --compress-program=denied -S 1k --parallel=1 big > /dev/null", "script -qc Q /dev/null < /dev/null",
     "watch -g -t Q < /dev/null & sleep 0.2; kill $!", "echo x | tee >(C) | cat", "exec 3< <(C); cat <&3", "unshare true; C",
 )  # fmt: skip

@@ -16,70 +16,21 @@ from itertools import dropwhile, takewhile
 
 from msgspec import Struct
 
-# Known programs that run other programs, with the options and variables by which they do so. Any other program is taken to run
-# none.
-
-_SHELLS = frozenset(("sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "fish", "rbash"))
-# Programs that run the words after them, or a script among these words.
-_WRAPPERS = frozenset((
-    "sudo", "doas", "su", "runuser", "env", "nohup", "exec", "command", "builtin", "time", "nice", "ionice", "chrt", "taskset",
-    "setsid", "setpriv", "xargs", "parallel", "timeout", "stdbuf", "unbuffer", "chroot", "unshare", "nsenter", "flock", "watch",
-    "script", "strace", "ltrace", "valgrind", "fakeroot", "bwrap", "firejail", "systemd-run", "systemd-inhibit", "busybox",
-    "toybox", "coproc", "find", "fd", "entr", "xvfb-run", "dbus-run-session", "split", "at", "batch", "start-stop-daemon",
-    "run-parts", "capsh", "linux32", "linux64", "setarch", "i386", "x86_64", "pkexec", "torsocks", "proxychains", "rlwrap",
-    "catchsegv", "faketime", "eatmydata", "ssh-agent", "gdb", "perf", "prlimit", "numactl", "cgexec", "newgrp", "sg",
-))  # fmt: skip
-# Programs that run a command for each file that they find: the words before the command.
-_SEARCHING = {
-    "find": ("-exec", "-execdir", "-ok", "-okdir"),
-    "fd": ("-x", "-X", "--exec", "--exec-batch"),
-}
-# Builtins that run a text as a script, and builtins that may precede another builtin.
-_EVALUATING = frozenset(("eval", "trap", ".", "source"))
-_BUILTIN_WRAPPERS = frozenset(("command", "builtin", "time", "coproc"))
-_REPLACES = re.compile(r"-[A-Za-z]*[iIJ]|--replace|--max-replace")
-# Programs that run code in a language of their own, which may run another program.
-_INTERPRETERS = re.compile(
-    r"(?:python|pypy|perl|ruby|php|lua|node|tclsh|wish|expect|julia|guile|pwsh|osascript|gawk|mawk|nawk|awk)[\d.]*"
-    r"|nodejs|deno|bun|luajit|R|Rscript|ghci|runghc|scala|groovy|jshell|m4|ed|ex|vi|vim|nvim|view|emacs|nano|dc|crontab|screen|tmux"
-    r"|sqlite3|psql|mysql|socat|nc|ncat|less|more|man|ipython[\d.]*|cscript|irb|erl|elixir|iex|swift|ocaml|racket|sbcl|clisp"
+from dragoman.engine.programs import (
+    BUILTIN_WRAPPERS,
+    EVALUATING,
+    HIDING_BUILTINS,
+    INTERPRETERS,
+    NAMING_BUILTINS,
+    REPLACES,
+    RUN_ARGUMENTS,
+    RUNNING_VARIABLES,
+    SEARCHING,
+    SHELLS,
+    SYSTEM_FOLDERS,
+    WRAPPERS,
+    may_run_argument,
 )
-# Options that name something for the program to run.
-_OPTIONS = {
-    "git": (r"--exec.*|-x.*|--upload-pack.*|--receive-pack.*|--extcmd.*|run|foreach|filter-branch|ext::.*"
-            r"|-O.*|--open-files-in-pager.*|(?i:alias|core|diff|merge|filter|pager|credential|sequence|gpg|difftool"
-            r"|mergetool|include\w*|remote|url|protocol|uploadpack|browser|man|web|hook)\..*"),
-    "tar": (r"--to-command.*|--checkpoint-action.*|-I.*|--use-compress-program.*|-F.*|--info-script.*|--new-volume.*"
-            r"|--rsh-command.*|--rmt-command.*|-[A-Za-z]*[IF]"),
-    "rsync": r"-[A-Za-z]*e.*|--rsh.*|--rsync-path.*",
-    "sort": r"--compress-program.*",
-    "zip": r"-T.*|--unzip-command.*",
-    "ssh": r"-o.*|-F.*",
-    "scp": r"-o.*|-S.*|-F.*",
-    "curl": r"-K.*|--config.*",
-    "sed": (
-        r"(?:.*[;{}\n\d$/,!~ ])?e(?:[ ;}\n].*)?|[^-].*[^\w\s\\][gpiImMw\d]*e[gpiImMw\d]*(?:[;}\s].*)?|-f.*|--file.*|-[a-z]*f"
-    ),
-}  # fmt: skip
-_RUNNING_OPTIONS = {
-    program: re.compile(pattern, re.DOTALL) for program, pattern in _OPTIONS.items()
-}
-_GIT_SETS = re.compile(r"-c|-C|--config-env|--exec-path=")
-# Builtins that give a name another meaning, evaluate text, or run a command later.
-_HIDING_BUILTINS = frozenset((
-    "alias", "hash", "enable", "bind", "complete", "compgen", "compopt", "fc", "history", "let", "mapfile", "readarray",
-))  # fmt: skip
-_NAMING_BUILTINS = frozenset((
-    "declare", "typeset", "local", "export", "readonly", "read", "unset", "printf", "test", "[", "getopts", "wait", "set",
-))  # fmt: skip
-# Variables that make a shell or a program run something, or find another program under a name.
-_RUNNING_VARIABLES = re.compile(
-    r"PATH|LD_\w+|DYLD_\w+|BASH\w*|ENV|PS[0-4]|IFS|SHELLOPTS|PROMPT_COMMAND|SHELL|HOME|CDPATH|\w*PAGER|\w*EDITOR|VISUAL|BROWSER|GIT_\w+"
-    r"|LESS\w*|MAN\w*|PYTHON\w*|PERL\w*|RUBY\w*|NODE_\w+|\w*_COMMAND|\w*_OPTIONS|\w*FLAGS|SSH_ASKPASS|SUDO_\w+|RSYNC_\w+|TAR_\w+|EXINIT"
-)
-_SYSTEM_FOLDERS = frozenset((
-    "/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin", "/usr/local/sbin", "/opt/homebrew/bin",
-))  # fmt: skip
 
 # The kernel accepts no longer command. A longer text is not examined.
 MAX_COMMAND = 131_072
@@ -136,7 +87,7 @@ def command_text(argv: Sequence[str]) -> str:
 
 def script_of(argv: Sequence[str]) -> str | None:
     """The script of a shell that is called with `-c` and nothing else; None for any other command."""
-    if not argv or argv[0].rpartition("/")[2] not in _SHELLS:
+    if not argv or argv[0].rpartition("/")[2] not in SHELLS:
         return None
     for at, word in enumerate(argv[1:], 1):
         if not word.startswith(("-", "+")):
@@ -194,7 +145,7 @@ class _Found:
 
     def note_assignment(self, text: str) -> None:
         name = text.partition("=")[0].rstrip("+")
-        if _RUNNING_VARIABLES.fullmatch(name):
+        if RUNNING_VARIABLES.fullmatch(name):
             self.hide(f"it sets {name}, which changes what is run")
 
     def mark_opaque(self, reason: str) -> None:
@@ -603,7 +554,7 @@ class _Command:
         if base != name:
             self._add([_Word(base, words[0].known), *words[1:]])
             folder = name.rpartition("/")[0]
-            if folder not in _SYSTEM_FOLDERS and not (folder == "" and name.startswith("/")):
+            if folder not in SYSTEM_FOLDERS and not (folder == "" and name.startswith("/")):
                 found.mark_opaque(f"it runs a program of the folder: {name[:80]}")
         if base == "eval":
             self._evaluate(words[1:])
@@ -611,9 +562,9 @@ class _Command:
             self._evaluate(words[1:2])
         elif base in (".", "source"):
             found.mark_opaque("it runs a script")
-        elif base in _SHELLS:
+        elif base in SHELLS:
             self._shell(words[1:])
-        elif base in _WRAPPERS:
+        elif base in WRAPPERS:
             self._wrapper(base)
         else:
             self.look_at_program(base)
@@ -631,31 +582,21 @@ class _Command:
         """A program that is neither a shell nor a wrapper."""
         words, found = self._words, self._found
         arguments = words[1:]
-        options = _RUNNING_OPTIONS.get(base)
-        if _INTERPRETERS.fullmatch(base):
+        if INTERPRETERS.fullmatch(base):
             found.mark_opaque(f"{base} runs a program in a language of its own")
-        elif base in _HIDING_BUILTINS:
+        elif base in HIDING_BUILTINS:
             found.hide(f"{base} may change what is run")
-        elif base in _NAMING_BUILTINS:
+        elif base in NAMING_BUILTINS:
             if any(_may_evaluate(base, word) for word in arguments):
                 found.hide(f"{base} may run what a variable holds")
             for word in arguments:
                 if _ASSIGNMENT.match(word.text) and base not in ("test", "[", "printf"):
                     found.note_assignment(word.text)
-        elif options is not None:
-            # Options before git's own command, and the letters of tar without a dash.
-            leading = list(takewhile(lambda word: word.text.startswith("-"), arguments))
-            is_old = (
-                base == "tar"
-                and bool(arguments)
-                and bool(re.fullmatch(r"[A-Za-z]*[IF][A-Za-z]*", arguments[0].text))
-            )
-            if is_old or (base == "git" and any(_GIT_SETS.match(word.text) for word in leading)):
-                found.hide(f"{base} may run what an argument says")
-            for word in arguments:
-                text = word.text.removeprefix("-e") if base == "sed" else word.text
-                if options.fullmatch(text) or (not word.is_literal and not word.is_quoted):
-                    found.hide(f"{base} may run what an argument says")
+        elif base in RUN_ARGUMENTS and (
+            any(not word.is_literal and not word.is_quoted for word in arguments)
+            or may_run_argument(base, [word.text for word in arguments])
+        ):
+            found.hide(f"{base} may run what an argument says")
 
     def _evaluate(self, words: Sequence[_Word]) -> None:
         if all(word.is_literal for word in words):
@@ -684,38 +625,39 @@ class _Command:
     def _wrapper(self, base: str) -> None:
         """A wrapper: any of the words after it may be the command, and any of them a script."""
         words, found = self._words, self._found
-        if len(words) > MAX_WRAPPED and base != "find":
+        first = _first_wrapped(base, words)
+        if len(words) - first >= MAX_WRAPPED:
             found.hide("it has too many words to be looked at")
         self._check_wrapped(base)
         more = [_Word("…", 0)] if base in ("xargs", "parallel") else []
-        for at in range(_first_wrapped(base, words), min(len(words), MAX_WRAPPED)):
+        for at in range(first, min(len(words), first + MAX_WRAPPED)):
             word = words[at]
             rest = [*words[at : at + MAX_LOOKED_AT], *more]
             self._add(rest)
             inner = word.text.rpartition("/")[2]
             if inner != word.text:
                 self._add([_Word(inner, word.known), *rest[1:]])
-            if inner in _SHELLS or (inner in _EVALUATING and base in _BUILTIN_WRAPPERS):
+            if inner in SHELLS or (inner in EVALUATING and base in BUILTIN_WRAPPERS):
                 _Command(rest, found, self._depth).look()
-            elif inner not in _WRAPPERS and _is_program(word):
+            elif inner not in WRAPPERS and _is_program(word):
                 _Command(rest, found, self._depth).look_at_program(inner)
             self._look_into(rest)
 
     def _check_wrapped(self, base: str) -> None:
         """Report as hidden a wrapped command that is built from input or variables."""
         words, found = self._words, self._found
-        if base in ("xargs", "parallel") and any(_REPLACES.match(word.text) for word in words[1:]):
+        if base in ("xargs", "parallel") and any(REPLACES.match(word.text) for word in words[1:]):
             found.hide(f"{base} puts its input into the command")
         for word in words[1:]:
             if not word.is_literal:
                 found.hide(f"{base} runs what is put together when it runs")
-            if base not in ("find", "fd") and _is_program(word):
+            if base not in SEARCHING and _is_program(word):
                 break
         if base in ("xargs", "parallel"):
             inner = next(
                 (word.text.rpartition("/")[2] for word in words[1:] if _is_program(word)), ""
             )
-            if inner in _WRAPPERS or inner in _SHELLS:
+            if inner in WRAPPERS or inner in SHELLS:
                 found.hide(f"{base} gives its input to {inner}")
 
     def _look_into(self, words: Sequence[_Word]) -> None:
@@ -733,9 +675,9 @@ class _Command:
 
 def _first_wrapped(base: str, words: Sequence[_Word]) -> int:
     """The index of the first word that may be the command; past the end if none may."""
-    if base not in _SEARCHING:
+    if base not in SEARCHING:
         return 1
-    places = (at + 1 for at, word in enumerate(words) if word.text in _SEARCHING[base])
+    places = (at + 1 for at, word in enumerate(words) if word.text in SEARCHING[base])
     return next(places, len(words))
 
 

@@ -69,6 +69,8 @@ def path(tool: str, text: str) -> Verdict:
         ("true|rm x", "deny"),
         ("(rm x)", "deny"),
         ("echo x | xargs rm -f", "deny"),
+        ("fdfind . -x rm", "deny"),
+        ("find . " + "-name a -o " * 30 + "-exec rm x ;", "deny"),
         ("touch x", "ask"),
     ],
 )
@@ -261,6 +263,20 @@ def test_words_that_are_not_known_matter_where_a_rule_could_mean_them() -> None:
         ("*test*", "$x test", "ask"),
         ("git *", "git -c alias.x='!touch y' x", "ask"),
         ("git *", "git log --oneline", "allow"),
+        ("git *", "git --git-dir=other status", "ask"),
+        ("git *", "git clone -qu ./program a b", "ask"),
+        ("git *", "git clone --template=hooks a b", "ask"),
+        ("git *", "git commit -c HEAD --template=message", "allow"),
+        ("git *", "git push -u origin main", "allow"),
+        ("git *", "git send-email --sendmail-cmd=./program x", "ask"),
+        ("rg *", "rg --pre ./program x", "ask"),
+        ("rg *", "rg --pretty --pre-glob '*.pdf' x", "allow"),
+        ("curl *", "curl -sKfile x", "ask"),
+        ("tar *", "tar -czf x.tar.gz --exclude=y x", "allow"),
+        ("tar *", "tar --checkpoint=10 -xf x", "allow"),
+        ("sed *", "sed -n --expression='s/old string/seven trees/gp' file", "allow"),
+        ("find *", "find . " + "-name a -o " * 30 + "-name b", "allow"),
+        ("find *", "find . -exec echo " + "x " * 60 + ";", "ask"),
         ("bash *", 'bash -c "$x"', "ask"),
         ("bash -c $x", "bash -c $x", "allow"),
     ],
@@ -318,6 +334,8 @@ def test_an_enormous_command_is_compound_and_looked_at_in_time() -> None:
         "cat <<END\n" * 10_000,
         "xargs " * 20_000,
         "sed " + "/g" * 60_000,
+        "sed '" + "\n" * 60_000 + "'",
+        "sed '" + ";1s" * 40_000 + "'",
     ):
         find_commands(text)
     assert command("echo " + "a " * 10_000 + "; rm x") == "deny"
