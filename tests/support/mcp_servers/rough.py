@@ -363,6 +363,7 @@ def junk() -> None:
 
     def call(request: Message) -> None:
         write('working…\n\n{"half": \n[1]\n{"jsonrpc": "1.0"}\n')
+        write('{"jsonrpc": "2.0", "id": true, "result": 5}\n')
         os.write(1, b"\xff\xfe\n")
         answer(request, say("worked"))
 

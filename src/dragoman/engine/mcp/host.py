@@ -8,8 +8,8 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from math import isfinite
 from typing import Literal, Protocol, cast
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 
@@ -22,6 +22,7 @@ __all__ = (
     "Host",
     "TimeLimits",
     "form_from_schema",
+    "link_to",
     "read_value",
 )
 
@@ -30,6 +31,9 @@ MAX_FIELDS = 50
 """Fields of one form. A person would not fill in more at a terminal, and a server that asks for more is broken."""
 MAX_WORDS = 4000
 """Characters of a message or a description that are shown."""
+
+# An integer may be too large for a float; no person types such a number.
+_LARGEST = 1e300
 
 FieldKind = Literal["string", "integer", "number", "boolean", "choice", "choices"]
 """The type of a value that a server asks for."""
@@ -95,6 +99,19 @@ class Host(Protocol):
     ) -> ElicitationAnswer:
         """Ask the person the server's question, and wait for the answer without a time limit."""
         ...
+
+
+def link_to(url: str, message: str) -> ElicitationLink:
+    """The question to visit an address.
+
+    Raises:
+        ValueError: it is no address, or one in which a browser may find another host than the person is shown.
+    """
+    parts = urlsplit(url)
+    is_web = parts.scheme in ("http", "https")
+    if "\\" in url or " " in url or not url.isprintable() or (is_web and not parts.hostname):
+        raise ValueError("expected `url`, an address without backslashes and blanks")
+    return ElicitationLink(message=message, url=url)
 
 
 def form_from_schema(message: str, schema: _Schema) -> ElicitationForm:
@@ -181,7 +198,9 @@ def _text(schema: _Schema, key: str) -> str:
 
 
 def _bound(value: object) -> float | None:
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return float(value) if abs(value) < _LARGEST else None
 
 
 def read_value(field: Field, text: str) -> object:
@@ -224,7 +243,7 @@ def _number(field: Field, typed: str) -> int | float:
     except ValueError:
         wanted = "a whole number" if field.kind == "integer" else "a number"
         raise ValueError(f"expected {wanted}, got {typed!r}") from None
-    if not isfinite(value):
+    if not abs(value) < _LARGEST:
         raise ValueError(f"expected a number, got {typed!r}")
     _check_size(field, value, "")
     return value

@@ -30,6 +30,7 @@ from dragoman.engine.mcp.host import (
     Host,
     TimeLimits,
     form_from_schema,
+    link_to,
 )
 from dragoman.engine.mcp.oauth import Authorization, needs_authorization
 from dragoman.engine.mcp.session import (
@@ -212,7 +213,7 @@ class McpConnection:
             question = (
                 form_from_schema(params.message, params.requested_schema)
                 if isinstance(params, types.ElicitRequestFormParams)
-                else ElicitationLink(message=params.message[:MAX_WORDS], url=params.url)
+                else link_to(params.url, params.message[:MAX_WORDS])
             )
         except ValueError as error:
             return types.ErrorData(code=types.INVALID_PARAMS, message=str(error))
