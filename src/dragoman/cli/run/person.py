@@ -310,6 +310,7 @@ def _fields(call: Call) -> Iterator[tuple[str, str]]:
 
 _YES_OR_NO = {"y": True, "yes": True, "n": False, "no": False}
 _MOST_LINES = 20
+_MOST_DEFAULT = 200  # characters
 _DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
 
 
@@ -384,7 +385,8 @@ class TerminalHost:
 
 def _prompt(field: Field) -> str:
     hint = {"boolean": " (yes or no)", "integer": " (a whole number)", "number": " (a number)"}
-    usual = "" if field.default is None else f" [{visible_line(str(field.default))}]"
+    usual = visible_line(str(field.default)[:_MOST_DEFAULT])
+    usual = "" if field.default is None else f" [{usual}]"
     needed = " (required)" if field.is_required and field.default is None else ""
     name = visible_line(field.title or field.name)
     return f"{name}{hint.get(field.kind, '')}{needed}{usual}: "

@@ -29,6 +29,10 @@ __all__ = (
 
 MAX_FIELDS = 50
 """Fields of one form. A person would not fill in more at a terminal, and a server that asks for more is broken."""
+MAX_CHOICES = 100
+"""Choices of one field."""
+MAX_NAME = 200
+"""Characters of the name of a field or of a choice."""
 MAX_WORDS = 4000
 """Characters of a message or a description that are shown."""
 
@@ -150,6 +154,11 @@ def _field(name: str, value: object, *, is_required: bool) -> Field:
         kind, bounds = "choice", ("", "")
     else:
         bounds = ("minLength", "maxLength") if kind == "string" else ("minimum", "maximum")
+    shown = [name, *(text for pair in choices for text in pair)]
+    if len(choices) > MAX_CHOICES or max(map(len, shown)) > MAX_NAME:
+        raise ValueError(
+            f"expected at most {MAX_CHOICES} choices, and names of {MAX_NAME} characters"
+        )
     if kind not in ("string", "integer", "number", "boolean", "choice", "choices"):
         raise ValueError(f"expected a plain value for {name!r}, got a schema of type {kind!r}")
     return Field(

@@ -3,6 +3,7 @@
 import pytest
 
 from dragoman.engine.mcp.host import (
+    MAX_CHOICES,
     MAX_FIELDS,
     Field,
     form_from_schema,
@@ -89,6 +90,9 @@ def test_required_value_cannot_be_left_out() -> None:
         {"properties": {"x": {"type": "object"}}},
         {"properties": {"x": {"type": "array", "items": {"type": "string"}}}},
         {"properties": {"x": True}},
+        {"properties": {"x": {"type": "string", "enum": list(range(MAX_CHOICES + 1))}}},
+        {"properties": {"x": {"type": "string", "enum": ["a" * 1000]}}},
+        {"properties": {"a" * 1000: {"type": "string"}}},
         {"properties": []},
         {"properties": {str(number): {"type": "string"} for number in range(MAX_FIELDS + 1)}},
     ],
