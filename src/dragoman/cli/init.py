@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from dragoman._json import dumps
 from dragoman.cli.options import Options
-from dragoman.cli.screen import CLEAN, own_command, show, write
+from dragoman.cli.screen import CLEAN, counted, own_command, show, write
 from dragoman.cli.trust import found_in
 from dragoman.config.check import complete
 from dragoman.config.environment import upstreams_from, write_private
@@ -174,7 +174,7 @@ def _local_servers(servers: Mapping[str, tuple[str, int]]) -> Iterator[FoundUpst
         if not models:
             continue
         title, port = servers[name]
-        count = f"{len(models)} model{'' if len(models) == 1 else 's'}"
+        count = counted(len(models), "model")
         names = [each.name for each in models if not _GLOB_SIGNS & set(each.name)]
         yield FoundUpstream(
             name,

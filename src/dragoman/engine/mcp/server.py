@@ -78,7 +78,7 @@ class McpConnection:
     """One connection to a server. `on_listing` gets its tools when the server is ready, and again when they change.
 
     host: asks the person the server's questions; None: questions are declined.
-    authorize: returns the authorization of HTTP requests; None: only the headers.
+    authorize: returns the authorization of HTTP requests, or None if the headers are enough.
     """
 
     def __init__(
@@ -86,8 +86,8 @@ class McpConnection:
         settings: McpServerSettings,
         on_listing: Callable[[tuple[types.Tool, ...]], None],
         *,
-        host: Host | None = None,
-        authorize: Callable[[], Authorization | None] = lambda: None,
+        host: Host | None,
+        authorize: Callable[[], Authorization | None],
     ) -> None:
         self.ending = ConnectionEnd(mcp_secrets(settings, os.environ))
         self._settings = settings
