@@ -23,7 +23,7 @@ DENIED = "denied --all x"
 SECONDS = 60
 
 # C: the command. Q: the same in quotes. D: the same for double quotes.
-WRAPPINGS = (
+WRAPPINGS: tuple[str, ...] = (
     "C", " C ", "C;", "C &\nwait", "true; C", "true && C", "false || C", "true | C", "! C", "true\nC", "{ C; }", "(C)", "( (C) )",
     "if true; then C; fi", "if C; then true; fi", "if false; then :; elif C; then :; fi", "if false; then :; else C; fi",
     "if\ntrue\nthen\nC\nfi", "while C; do break; done", "until ! C; do break; done", "while true; do C; break; done",

@@ -120,8 +120,8 @@ def _members(value: object) -> _Schema:
 
 def longest_name(value: object) -> int:
     """The length of the longest property name in a JSON value; 0 without any."""
-    names = (name for each in nested(value) if isinstance(each, dict) for name in each)
-    return max(map(len, cast("Iterator[str]", names)), default=0)
+    tables = (cast("_Schema", each) for each in nested(value) if isinstance(each, dict))
+    return max((len(name) for table in tables for name in table), default=0)
 
 
 def nested(value: object) -> Iterator[object]:
