@@ -208,6 +208,15 @@ TAKES_LONG: list[tuple[object, str]] = [
 ]
 
 
+def test_nulls_under_references_that_lead_to_each_other_are_removed_in_time() -> None:
+    again = {"$ref": "#"}
+    below = {"$ref": "#", "properties": {"a": again}}
+    schema = {"$ref": "#/$defs/n", "$defs": {"n": below}, "properties": {"a": again, "b": {}}}
+    began = time.process_time()
+    check(schema, '{"a":' * 20 + '{"b":null}' + "}" * 20)
+    assert time.process_time() - began < SECONDS
+
+
 @pytest.mark.parametrize(("schema", "text"), TAKES_LONG)
 def test_no_schema_and_no_value_takes_long(schema: object, text: str) -> None:
     began = time.process_time()
