@@ -245,16 +245,15 @@ _ROUTES = """
 
 def configuration(found: Found) -> str:
     """The text of the file."""
-    parts = [_HEAD, *(_upstream(each) for each in found.upstreams)]
+    parts = [_HEAD]
+    for each in found.upstreams:
+        settings = to_toml(each.settings, is_all=False)
+        parts.append(f"\n# {each.why}\n[upstreams.{each.name}]\n{settings}")
     if not found.upstreams:
         parts.append(_REHEARSAL)
     parts += [f"\n# {visible_line(note)}\n" for note in found.notes]
     parts += [_EXAMPLES, _ROUTES, *_routes(found.upstreams)]
     return "".join(parts)
-
-
-def _upstream(found: FoundUpstream) -> str:
-    return f"\n# {found.why}\n[upstreams.{found.name}]\n{to_toml(found.settings, is_all=False)}"
 
 
 def _routes(upstreams: Sequence[FoundUpstream]) -> Iterator[str]:
