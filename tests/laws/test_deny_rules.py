@@ -68,6 +68,8 @@ WRAPPINGS: tuple[str, ...] = (
     "cp $(command -v denied) x; ./x", "ln -s $(command -v denied) y; ./y", "cp $(command -v denied) x; PATH=.:$PATH; x",
     "find . -maxdepth 0 " + "-name x -o " * 20 + "-exec C \\;", "find . -maxdepth 0 -exec echo " + "x " * 40 + "\\; -exec C \\;", "jobs -x C",
     "sed --expression='1e C' file", "sed --expr='1e C' file", "sed -ne'1e C' file", "sed -nee\\ denied file",
+    "sed '1edenied' file", "sed '/x/edenied' file", "sed -n '\\,x,edenied' file", "sed '$!{p\n}\n1 \te denied' file", "sed -needenied file", "!\\\n C", "cat <<E\n`echo \\\"; C \\\"`\nE",
+    "sed -inex '1edenied' file", "if false; then :; el\\\nse C; fi",
     "sed 'sqxqdenied yqe' file", "echo '1e C' > script; sed --fil=script file", "echo '1e C' > script; sed -nfscript file",
     "tar -cf /dev/null --checkpoint=1 --checkpoint-act=exec=Q file", "tar -cIdenied -f x.tar file", "tar --use=denied -cf x.tar file",
     "sort --compress-prog=denied -S 1k --parallel=1 big > /dev/null", "git init -q r; git clone -q -u denied r x",

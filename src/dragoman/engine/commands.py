@@ -370,7 +370,8 @@ class _Script:
         while self._at < len(text):
             char = text[self._at]
             is_known = True
-            is_quoted = is_quoted or char in "\\'\""
+            is_joined = text.startswith("\\\n", self._at)  # a line that goes on is no quote
+            is_quoted = is_quoted or (char in "\\'\"" and not is_joined)
             if char == "\\":
                 piece = (
                     "" if text.startswith("\\\n", self._at) else text[self._at + 1 : self._at + 2]
@@ -428,6 +429,11 @@ class _Script:
                     "" if after == "\n" else after if after and after in '$`"\\}' else char + after
                 )
                 self._at += 2
+            elif char == "`" and not closer:
+                # A here-document: a backslash before a quote stays.
+                begin, is_known = self._at, False
+                self._backquoted(is_in_quotes=False)
+                pieces.append(text[begin : self._at])
             elif char in "$`":
                 piece, is_piece_known = self._expansion(is_in_quotes=True)
                 is_known = is_known and is_piece_known

@@ -4,7 +4,7 @@ Any other program is taken to run none.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import takewhile
 
 SHELLS = frozenset(("sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "fish", "rbash"))
@@ -68,11 +68,13 @@ _OPTIONS = {
 }  # fmt: skip
 _RUNNING_WORDS = {program: re.compile(pattern, re.DOTALL) for program, pattern in _OPTIONS.items()}
 RUN_ARGUMENTS = frozenset((*_LONG_OPTIONS, *_OPTIONS))
-# Before a script of sed: `-e`, alone or after other letters, and `--expression=`.
-_SED_SCRIPT = re.compile(r"-[A-Za-z]*?e|--e[a-z]*=")
-# `s` with a letter as its delimiter, and `e` among its flags.
-_SED_LETTERS = re.compile(
-    r"(?:^|[;{}\n])[ \t\d$,!~+]*s(\w)(?:(?!\1).)*\1(?:(?!\1).)*\1[gpiImMw\d]*e", re.DOTALL
+# Before a script of sed: `-e`, alone or after other letters, and `--expression`.
+_SED_SCRIPT = re.compile(r"-[A-Za-z]*?e|--e[a-z]*=?")
+# A command of sed with its addresses: `e`, or `s` with a letter as its delimiter and `e` among its flags.
+_SED_RUNS = re.compile(
+    r"(?:^|[;{}\n])(?:[ \t\r\f\v\d$,!~+]|/(?:\\.|[^/\\\n])*/[IM]*|\\([^\n\\])(?:(?!\1)[^\n])*\1[IM]*)*"
+    r"(?:e|s(\w)(?:(?!\2).)*\2(?:(?!\2).)*\2[gpiImMw\d]*e)",
+    re.DOTALL,
 )
 _CLONE_SETS = re.compile(r"-\w*[uc]|--(?:c|t)")
 _GIT_SETS = re.compile(r"-c|-C|--config-env|--exec-path=|--git-dir")
@@ -105,9 +107,9 @@ def may_run_argument(base: str, arguments: Sequence[str]) -> bool:
     if base == "tar" and re.fullmatch(r"[A-Za-z]*[IF][A-Za-z]*", "".join(arguments[:1])):
         return True  # the letters of tar without a dash
     if base == "sed":
-        arguments = [_SED_SCRIPT.sub("", text, 1) for text in arguments]
-        if any(map(_SED_LETTERS.search, arguments)):
+        if any(map(_SED_RUNS.search, _scripts_of_sed(arguments))):
             return True
+        arguments = [_SED_SCRIPT.sub("", text, 1) for text in arguments]
     pattern, names = _RUNNING_WORDS.get(base), _LONG_OPTIONS.get(base, ())
     for text in arguments:
         name = text[2:].partition("=")[0] if text.startswith("--") else ""
@@ -116,3 +118,18 @@ def may_run_argument(base: str, arguments: Sequence[str]) -> bool:
         ):
             return True
     return False
+
+
+def _scripts_of_sed(arguments: Sequence[str]) -> Iterator[str]:
+    """What sed may take for a script: what an option names, else the first argument that is no option."""
+    has_script = is_next = False
+    for text in arguments:
+        found = None if is_next else _SED_SCRIPT.match(text)
+        if found is not None:
+            # What follows `-i` may be a suffix for files.
+            has_script = has_script or "i" not in found[0]
+            is_next = found.end() == len(text) and not text.endswith("=")
+            yield text[found.end() :]
+        elif is_next or not (has_script or text.startswith("-")):
+            has_script, is_next = True, False
+            yield text

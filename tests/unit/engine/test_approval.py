@@ -275,6 +275,9 @@ def test_words_that_are_not_known_matter_where_a_rule_could_mean_them() -> None:
         ("tar *", "tar -czf x.tar.gz --exclude=y x", "allow"),
         ("tar *", "tar --checkpoint=10 -xf x", "allow"),
         ("sed *", "sed -n --expression='s/old string/seven trees/gp' file", "allow"),
+        ("sed *", "sed -n '/start/,/end/p' example.txt", "allow"),
+        ("sed *", "sed -e 's/^/else /' example.txt", "allow"),
+        ("sed *", "sed -i.bak -E 's/(a)/\\1e/g; $d' example.txt else.txt", "allow"),
         ("find *", "find . " + "-name a -o " * 30 + "-name b", "allow"),
         ("find *", "find . -exec echo " + "x " * 60 + ";", "ask"),
         ("bash *", 'bash -c "$x"', "ask"),
@@ -336,6 +339,9 @@ def test_an_enormous_command_is_compound_and_looked_at_in_time() -> None:
         "sed " + "/g" * 60_000,
         "sed '" + "\n" * 60_000 + "'",
         "sed '" + ";1s" * 40_000 + "'",
+        "sed '" + ";/" * 60_000 + "'",
+        "sed '" + "\\,;" * 40_000 + "'",
+        "sed '" + "1" * 120_000 + "'",
     ):
         find_commands(text)
     assert command("echo " + "a " * 10_000 + "; rm x") == "deny"
