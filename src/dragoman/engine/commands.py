@@ -43,6 +43,8 @@ MAX_WRAPPED = 40
 # Characters that are reported from each word after a wrapper on: no pattern for a command needs more.
 MAX_LOOKED_AT = 200
 MAX_RESERVED = 32
+# Wrappers that add what they read to the command.
+_GIVING_INPUT = frozenset(("xargs", "parallel"))
 
 _RESERVED = frozenset(
     ("if", "then", "elif", "else", "do", "while", "until", "!", "{", "}", "fi", "done", "esac", "&")
@@ -114,7 +116,7 @@ def find_commands(command: str) -> FoundCommands:
     found = _Found()
     if len(command) > MAX_COMMAND:
         found.hide("it is too long to be examined")
-    _Script(command[:MAX_COMMAND], found, 0).read_all()
+    found.read_script(command[:MAX_COMMAND], 0)
     if found.reads_input:
         for body in found.bodies:
             found.read_script(body, 1)
@@ -142,6 +144,9 @@ class _Found:
         if text not in self.scripts:
             self.scripts.add(text)
             _Script(text, self, depth).read_all()
+            if "\\\n" in text:
+                # A line may go on within any sign or word: also read it as one line.
+                self.read_script(text.replace("\\\n", ""), depth)
 
     def note_assignment(self, text: str) -> None:
         name = text.partition("=")[0].rstrip("+")
@@ -178,6 +183,7 @@ class _Script:
         self._depth = depth
         self._at = 0
         self._is_redirected = False  # the current command has a redirection
+        self._splits: list[int] = []  # how many words of the current command come before each `&>`
         self._has_test = False  # the text has a `[[`
         # Here-documents whose text follows the line.
         self._documents: list[tuple[str, bool, bool]] = []
@@ -198,6 +204,7 @@ class _Script:
         text = self._text
         self._depth += 1
         was_redirected, self._is_redirected = self._is_redirected, False
+        splits, self._splits = self._splits, []
         while self._at < len(text):
             char = text[self._at]
             if text.startswith("\\\n", self._at):
@@ -226,7 +233,7 @@ class _Script:
         self._end(words)
         if closer and self._documents:
             self._found.hide("its here-document does not end where it begins")
-        self._is_redirected = was_redirected
+        self._is_redirected, self._splits = was_redirected, splits
         self._depth -= 1
 
     def _sign(self, char: str, words: list[_Word]) -> None:
@@ -295,6 +302,10 @@ class _Script:
     def _end(self, words: list[_Word]) -> None:
         """A command is complete."""
         self._is_redirected = False
+        splits, self._splits = self._splits, []
+        for at in splits:
+            # A shell without `&>` ends the command at the `&`.
+            self._end(words[at:])
         rest = list(dropwhile(lambda word: word.plain in _RESERVED, words))
         words.clear()
         if rest and rest[0].plain == "function":
@@ -325,6 +336,8 @@ class _Script:
             words.append(self._word())
             return
         self._is_redirected = True
+        if text.startswith("&", self._at):
+            self._splits.append(len(words))
         sign = re.compile(r"<<<|<<-?|&>>?|[<>][&|>]*&?|&").match(text, self._at)
         assert sign is not None  # noqa: S101 -- the caller checked the first character
         self._at = sign.end()
@@ -511,6 +524,8 @@ class _Script:
         end = re.compile(r"\$'(?:[^'\\]|\\.)*'", re.DOTALL).match(self._text, self._at)
         if end is None:
             self._found.hide("its quotes do not match")
+        elif "\\'" in end[0]:
+            self._found.hide("it has a quote within $'', which not every shell knows")
         self._at = len(self._text) if end is None else end.end()
 
     def _parameter(self, *, is_in_quotes: bool) -> None:
@@ -634,8 +649,9 @@ class _Command:
         first = _first_wrapped(base, words)
         if len(words) - first >= MAX_WRAPPED:
             found.hide("it has too many words to be looked at")
-        self._check_wrapped(base)
-        more = [_Word("…", 0)] if base in ("xargs", "parallel") else []
+        self.check_wrapped(base)
+        gives_input = any(_base(word) in _GIVING_INPUT for word in words)
+        more = [_Word("…", 0)] if gives_input else []
         for at in range(first, min(len(words), first + MAX_WRAPPED)):
             word = words[at]
             rest = [*words[at : at + MAX_LOOKED_AT], *more]
@@ -645,28 +661,28 @@ class _Command:
                 self._add([_Word(inner, word.known), *rest[1:]])
             if inner in SHELLS or (inner in EVALUATING and base in BUILTIN_WRAPPERS):
                 _Command(rest, found, self._depth).look()
-            elif inner not in WRAPPERS and _is_program(word):
+            elif inner in WRAPPERS:
+                _Command(rest, found, self._depth).check_wrapped(inner)
+            elif _is_program(word):
                 _Command(rest, found, self._depth).look_at_program(inner)
-            self._look_into(rest)
+            self._look_into(rest, base)
 
-    def _check_wrapped(self, base: str) -> None:
+    def check_wrapped(self, base: str) -> None:
         """Report as hidden a wrapped command that is built from input or variables."""
         words, found = self._words, self._found
-        if base in ("xargs", "parallel") and any(REPLACES.match(word.text) for word in words[1:]):
+        if base in _GIVING_INPUT and any(REPLACES.match(word.text) for word in words[1:]):
             found.hide(f"{base} puts its input into the command")
         for word in words[1:]:
             if not word.is_literal:
                 found.hide(f"{base} runs what is put together when it runs")
             if base not in SEARCHING and _is_program(word):
                 break
-        if base in ("xargs", "parallel"):
-            inner = next(
-                (word.text.rpartition("/")[2] for word in words[1:] if _is_program(word)), ""
-            )
+        if base in _GIVING_INPUT:
+            inner = next((_base(word) for word in words[1:] if _is_program(word)), "")
             if inner in WRAPPERS or inner in SHELLS:
                 found.hide(f"{base} gives its input to {inner}")
 
-    def _look_into(self, words: Sequence[_Word]) -> None:
+    def _look_into(self, words: Sequence[_Word], base: str) -> None:
         """A script in one word: `flock file -c '…'`, `env -S'…' …`, `env --split-string='…' …`."""
         word, text = words[0], words[0].text
         more = [_shown(each.text) for each in words[1:]]
@@ -675,6 +691,9 @@ class _Command:
             scripts |= {" ".join([text[2:], *more]), " ".join([text.partition("=")[2], *more])}
         if scripts and not word.is_literal:
             self._found.hide("it runs a text that is put together when it runs")
+        if base == "env":
+            # It takes more for an assignment than a shell does.
+            scripts |= {f"env {script}" for script in scripts if script != text or " " in text}
         for script in sorted(scripts):
             self._found.read_script(script, self._depth + 1)
 
@@ -685,6 +704,11 @@ def _first_wrapped(base: str, words: Sequence[_Word]) -> int:
         return 1
     places = (at + 1 for at, word in enumerate(words) if word.text in SEARCHING[base])
     return next(places, len(words))
+
+
+def _base(word: _Word) -> str:
+    """The name of a program without its folder."""
+    return word.text.rpartition("/")[2]
 
 
 def _is_program(word: _Word) -> bool:
