@@ -43,6 +43,7 @@ MAX_WRAPPED = 40
 # Characters that are reported from each word after a wrapper on: no pattern for a command needs more.
 MAX_LOOKED_AT = 200
 MAX_RESERVED = 32
+MAX_SPLITS = 8
 # Wrappers that add what they read to the command.
 _GIVING_INPUT = frozenset(("xargs", "parallel"))
 
@@ -141,12 +142,11 @@ class _Found:
 
     def read_script(self, text: str, depth: int) -> None:
         """Parse a text that a shell runs, unless it was parsed before."""
-        if text not in self.scripts:
-            self.scripts.add(text)
-            _Script(text, self, depth).read_all()
-            if "\\\n" in text:
-                # A line may go on within any sign or word: also read it as one line.
-                self.read_script(text.replace("\\\n", ""), depth)
+        # A line may go on within any sign or word: also read it as one line.
+        for each in dict.fromkeys((text, text.replace("\\\n", ""))):
+            if each not in self.scripts:
+                self.scripts.add(each)
+                _Script(each, self, depth).read_all()
 
     def note_assignment(self, text: str) -> None:
         name = text.partition("=")[0].rstrip("+")
@@ -338,6 +338,9 @@ class _Script:
         self._is_redirected = True
         if text.startswith("&", self._at):
             self._splits.append(len(words))
+            if len(self._splits) > MAX_SPLITS:
+                self._splits.pop()
+                self._found.hide("it has too many redirections")
         sign = re.compile(r"<<<|<<-?|&>>?|[<>][&|>]*&?|&").match(text, self._at)
         assert sign is not None  # noqa: S101 -- the caller checked the first character
         self._at = sign.end()
@@ -451,6 +454,9 @@ class _Script:
                 piece, is_piece_known = self._expansion(is_in_quotes=True)
                 is_known = is_known and is_piece_known
                 pieces.append(piece)
+            elif closer == "}" and text.startswith(("<(", ">("), self._at):
+                is_known = False
+                pieces.append(self._expansion(is_in_quotes=True)[0])
             elif closer == "}" and char == "'":
                 pieces.append(self._single())
             elif closer == "}" and char == '"':
@@ -652,6 +658,7 @@ class _Command:
         self.check_wrapped(base)
         gives_input = any(_base(word) in _GIVING_INPUT for word in words)
         more = [_Word("…", 0)] if gives_input else []
+        is_of_env = any(_base(word) == "env" for word in words)
         for at in range(first, min(len(words), first + MAX_WRAPPED)):
             word = words[at]
             rest = [*words[at : at + MAX_LOOKED_AT], *more]
@@ -665,7 +672,7 @@ class _Command:
                 _Command(rest, found, self._depth).check_wrapped(inner)
             elif _is_program(word):
                 _Command(rest, found, self._depth).look_at_program(inner)
-            self._look_into(rest, base)
+            self._look_into(rest, is_of_env=is_of_env)
 
     def check_wrapped(self, base: str) -> None:
         """Report as hidden a wrapped command that is built from input or variables."""
@@ -682,7 +689,7 @@ class _Command:
             if inner in WRAPPERS or inner in SHELLS:
                 found.hide(f"{base} gives its input to {inner}")
 
-    def _look_into(self, words: Sequence[_Word], base: str) -> None:
+    def _look_into(self, words: Sequence[_Word], *, is_of_env: bool) -> None:
         """A script in one word: `flock file -c '…'`, `env -S'…' …`, `env --split-string='…' …`."""
         word, text = words[0], words[0].text
         more = [_shown(each.text) for each in words[1:]]
@@ -691,7 +698,7 @@ class _Command:
             scripts |= {" ".join([text[2:], *more]), " ".join([text.partition("=")[2], *more])}
         if scripts and not word.is_literal:
             self._found.hide("it runs a text that is put together when it runs")
-        if base == "env":
+        if is_of_env:
             # It takes more for an assignment than a shell does.
             scripts |= {f"env {script}" for script in scripts if script != text or " " in text}
         for script in sorted(scripts):

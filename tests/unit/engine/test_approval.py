@@ -342,6 +342,9 @@ def test_an_enormous_command_is_compound_and_looked_at_in_time() -> None:
         "sed '" + ";/" * 60_000 + "'",
         "sed '" + "\\,;" * 40_000 + "'",
         "sed '" + "1" * 120_000 + "'",
+        "\\" * 60_000 + "\n" * 60_000,
+        "a &>b " * 20_000,
+        "env -S 'a b' " * 10_000,
     ):
         find_commands(text)
     assert command("echo " + "a " * 10_000 + "; rm x") == "deny"
