@@ -70,7 +70,7 @@ WRAPPINGS: tuple[str, ...] = (
     "sed --expression='1e C' file", "sed --expr='1e C' file", "sed -ne'1e C' file", "sed -nee\\ denied file",
     "sed '1edenied' file", "sed '/x/edenied' file", "sed -n '\\,x,edenied' file", "sed '$!{p\n}\n1 \te denied' file", "sed -needenied file", "!\\\n C", "cat <<E\n`echo \\\"; C \\\"`\nE",
     "sed -inex '1edenied' file", "if false; then :; el\\\nse C; fi",
-    "env --split-string='a-b= C'", "env --sp 'a-b= C'", "nice env --sp 'a-b= C'", "cat ${x:-<(C)}", "cat <<END\n$\\\n(C)\nEND", "cat <<END\\\n\n$(C)\nEND", "echo \"$\\\n(C)\"",
+    "env --split-string='a-b= C'", "env --sp 'a-b= C'", "nice env --sp 'a-b= C'", "cat ${x:-<(C)}", "echo ${x:-`echo \\\"; C \\\"`}", "cat <<END\n$\\\n(C)\nEND", "cat <<END\\\n\n$(C)\nEND", "echo \"$\\\n(C)\"",
     "x='a[$(C >&2)]'; [[ a && x -\\\neq 0 ]]", "echo Q | nice xargs env", "echo Q | time xargs env xargs env", "dash -c 'true &>out C'",
     "dash -c \"echo \\$'a\\\\'; C #'\"",
     "sed 'sqxqdenied yqe' file", "echo '1e C' > script; sed --fil=script file", "echo '1e C' > script; sed -nfscript file",

@@ -445,10 +445,12 @@ class _Script:
                     "" if after == "\n" else after if after and after in '$`"\\}' else char + after
                 )
                 self._at += 2
-            elif char == "`" and not closer:
-                # A here-document: a backslash before a quote stays.
+            elif char == "`" and closer != '"':
+                # In a here-document a backslash before a quote stays; in a parameter it depends on what is around it.
                 begin, is_known = self._at, False
-                self._backquoted(is_in_quotes=False)
+                for is_in_quotes in (False, True) if closer else (False,):
+                    self._at = begin
+                    self._backquoted(is_in_quotes=is_in_quotes)
                 pieces.append(text[begin : self._at])
             elif char in "$`":
                 piece, is_piece_known = self._expansion(is_in_quotes=True)
