@@ -9,10 +9,10 @@ import pytest
 
 from dragoman.core.pairing import is_paired
 from dragoman.engine.compaction import SummaryCompaction
-from dragoman.engine.events import Compacted, ModelSpoke, Retried, TurnEnded
+from dragoman.engine.events import Compacted, EngineEvent, ModelSpoke, Retried, TurnEnded
 from dragoman.engine.run import Engine
 from dragoman.engine.settings import EngineSettings
-from dragoman.errors import UpstreamError
+from dragoman.errors import ConfigError, UpstreamError
 from dragoman.model.events import (
     Event,
     Failed,
@@ -329,6 +329,23 @@ def test_summary_that_fails_leaves_the_conversation_as_it_is(
 
     with caplog.at_level(logging.CRITICAL, logger="dragoman.engine"):
         asyncio.run(main())
+
+
+def test_compaction_raises_what_the_tools_and_the_observer_raise_unchanged() -> None:
+    async def main() -> None:
+        twins = [Acting(say_ok), Acting(say_ok)]
+        with pytest.raises(ConfigError, match="twice"):
+            await bounded(Engine(Script(), twins).compact(ask(turns=LONG)))
+
+        async def refuse(event: EngineEvent) -> None:
+            raise ZeroDivisionError(type(event).__name__)
+
+        engine = Engine(Script(answer_text("done")), settings=EAGER, observer=refuse)
+        with pytest.raises(ZeroDivisionError, match="Compacted"):
+            await bounded(engine.compact(ask(turns=(*LONG, *LONG[1:]))))
+        assert "done" in str(engine.turns)
+
+    asyncio.run(main())
 
 
 def test_exchange_is_left_to_close_in_order() -> None:

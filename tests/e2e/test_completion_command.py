@@ -100,6 +100,12 @@ upstream = "theirs"
 [[routes]]
 model = "`touch started`"
 upstream = "theirs"
+[[routes]]
+model = "$(touch${IFS}started)"
+upstream = "theirs"
+[[routes]]
+model = "their-other;touch${IFS}started"
+upstream = "theirs"
 """,
         encoding="utf-8",
     )

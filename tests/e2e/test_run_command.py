@@ -55,6 +55,13 @@ def test_prompt_comes_from_a_pipe(tmp_path: Path, arguments: tuple[str, ...]) ->
     assert spoken(upstream.requests[0]) == [("user", "How are you?")]
 
 
+def test_prompt_that_is_not_utf8_can_be_sent(tmp_path: Path) -> None:
+    with ScriptedUpstream.in_thread([answer("Fine.")]) as upstream:
+        done = run_piped(tmp_path, os.fsdecode(b"caf\xe9?"), "--quiet", *upstream_option(upstream))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "Fine.\n", "")
+    assert spoken(upstream.requests[0]) == [("user", "caf\ufffd?")]
+
+
 def test_event_lines_have_everything_in_order_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("the content", encoding="utf-8")
     script = [call("read", {"path": "a.txt"}), answer("It says so.")]

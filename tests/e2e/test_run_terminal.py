@@ -407,6 +407,29 @@ def test_question_of_an_mcp_server_can_be_declined_and_left(
     assert body["inputResponses"] == {"who": {"action": action}}
 
 
+def test_question_of_an_mcp_server_waits_for_the_line_that_is_being_typed(tmp_path: Path) -> None:
+    server = f"shop={sys.executable} -S {ROUGH} asks_by_itself"
+    with (
+        ScriptedUpstream.in_thread([answer("First.")]) as upstream,
+        in_terminal(tmp_path, "--mcp", server, *options(upstream)) as running,
+    ):
+        running.until(PROMPT)
+        (tmp_path / "go").touch()
+        running.until("waits for your answer")
+        running.type("\n")
+        running.until("the MCP server shop ")
+        running.until("answer it")
+        running.type("n\n")
+        running.until(PROMPT)
+        running.type("one\n")
+        running.until(r"First\.")
+        running.until(PROMPT)
+        running.press_ctrl_d()
+        assert running.wait() == 0
+    assert json.loads((tmp_path / "answered").read_text("utf-8"))["result"] == {"action": "decline"}
+    assert user_words(upstream.requests[0]) == ["one"]
+
+
 def test_login_at_an_mcp_server_goes_by_the_browser_and_is_needed_once(tmp_path: Path) -> None:
     browser = tmp_path / "browser.py"
     browser.write_text("import sys, urllib.request as r; r.urlopen(sys.argv[1]).read()\n", "utf-8")

@@ -23,7 +23,7 @@ DENIED = "denied --all x"
 SECONDS = 60
 
 # C: the command. Q: the same in quotes. D: the same for double quotes.
-WRAPPINGS = (
+WRAPPINGS: tuple[str, ...] = (
     "C", " C ", "C;", "C &\nwait", "true; C", "true && C", "false || C", "true | C", "! C", "true\nC", "{ C; }", "(C)", "( (C) )",
     "if true; then C; fi", "if C; then true; fi", "if false; then :; elif C; then :; fi", "if false; then :; else C; fi",
     "if\ntrue\nthen\nC\nfi", "while C; do break; done", "until ! C; do break; done", "while true; do C; break; done",
@@ -66,6 +66,17 @@ WRAPPINGS = (
     "git -c alias.x='!C' x", "tar -cf /dev/null --checkpoint=1 --checkpoint-action=exec=Q file",
     "awk 'BEGIN { system(\"D\") }'", "perl -e 'system(\"D\")'", "python3 -c 'import os; os.system(\"D\")'", "sed '1e C' file", "sed -n '1{e C\n}' file",
     "cp $(command -v denied) x; ./x", "ln -s $(command -v denied) y; ./y", "cp $(command -v denied) x; PATH=.:$PATH; x",
+    "find . -maxdepth 0 " + "-name x -o " * 20 + "-exec C \\;", "find . -maxdepth 0 -exec echo " + "x " * 40 + "\\; -exec C \\;", "jobs -x C",
+    "sed --expression='1e C' file", "sed --expr='1e C' file", "sed -ne'1e C' file", "sed -nee\\ denied file",
+    "sed '1edenied' file", "sed '/x/edenied' file", "sed -n '\\,x,edenied' file", "sed '$!{p\n}\n1 \te denied' file", "sed -needenied file", "!\\\n C", "cat <<E\n`echo \\\"; C \\\"`\nE",
+    "sed -inex '1edenied' file", "if false; then :; el\\\nse C; fi",
+    "env --split-string='a-b= C'", "env --sp 'a-b= C'", "nice env --sp 'a-b= C'", "cat ${x:-<(C)}", "echo ${x:-`echo \\\"; C \\\"`}", "cat <<END\n$\\\n(C)\nEND", "cat <<END\\\n\n$(C)\nEND", "echo \"$\\\n(C)\"",
+    "x='a[$(C >&2)]'; [[ a && x -\\\neq 0 ]]", "echo Q | nice xargs env", "echo Q | time xargs env xargs env", "dash -c 'true &>out C'",
+    "dash -c \"echo \\$'a\\\\'; C #'\"",
+    "sed 'sqxqdenied yqe' file", "echo '1e C' > script; sed --fil=script file", "echo '1e C' > script; sed -nfscript file",
+    "tar -cf /dev/null --checkpoint=1 --checkpoint-act=exec=Q file", "tar -cIdenied -f x.tar file", "tar --use=denied -cf x.tar file",
+    "sort --compress-prog=denied -S 1k --parallel=1 big > /dev/null", "git init -q r; git clone -q -u denied r x",
+    "git init -q; git init -q r; git fetch -q --upload-pac=denied ./r", "git init -q r; git clone -q -ccore.fsmonitor=denied r x; cd x; git status",
     "split --filter=Q file", "sort --compress-program=denied -S 1k --parallel=1 big > /dev/null", "script -qc Q /dev/null < /dev/null",
     "watch -g -t Q < /dev/null & sleep 0.2; kill $!", "echo x | tee >(C) | cat", "exec 3< <(C); cat <&3", "unshare true; C",
 )  # fmt: skip

@@ -13,7 +13,6 @@ from dragoman._json import loads
 from dragoman.certify.asker import ProbeAnswer, first_parts, text_of
 from dragoman.certify.requests import CITY, LOOKUP, OTHER_CITY, SECRET_WORD
 from dragoman.errors import MalformedJson
-from dragoman.model.outcome import Problem
 from dragoman.model.parts import Call
 from dragoman.model.request import Tool
 from dragoman.textcalls import PATTERNS, scan_text
@@ -66,25 +65,16 @@ def _failure(seen: ProbeAnswer) -> ProbeJudgement | None:
 
 
 def _repaired(seen: ProbeAnswer) -> list[str]:
-    found = [_shown(each) for each in _first_of_each_kind(seen.problems)]
+    found: dict[str, str] = {}  # the first problem of each kind
+    for each in seen.problems:
+        found.setdefault(each.kind, f"{each.kind} ({short(each.message)})")
     more = len(found) - _KINDS_SHOWN
-    shown = found[:_KINDS_SHOWN] + ([f"and {more} more"] if more > 0 else [])
+    shown = [*found.values()][:_KINDS_SHOWN] + ([f"and {more} more"] if more > 0 else [])
     if seen.text_calls:
         formats = formats_in(seen.text, seen.tools)
         named = f" ({formats[0]})" if formats else ""
         shown.insert(0, f"the model writes its calls as text{named}")
     return shown
-
-
-def _first_of_each_kind(problems: tuple[Problem, ...]) -> list[Problem]:
-    kinds: dict[str, Problem] = {}
-    for each in problems:
-        kinds.setdefault(each.kind, each)
-    return list(kinds.values())
-
-
-def _shown(problem: Problem) -> str:
-    return f"{problem.kind} ({short(problem.message)})"
 
 
 def formats_in(text: str, tools: tuple[Tool, ...]) -> list[str]:

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from typing import cast
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from dragoman.certify import requests
 from dragoman.certify.asker import (
@@ -56,28 +56,22 @@ _PROOFS = 2
 _PROOF_TRIES = 3
 
 
-class RunCost(Struct, frozen=True):
-    """What a run costs: at most, and approximately if nothing is wrong."""
-
-    probes: int
-    input_tokens: int
-    max_requests: int = MAX_REQUESTS
-    max_tokens: int = requests.MAX_TOKENS
-
-
 def probes_for(dialect: Dialect, *, is_quick: bool) -> Iterator[Probe]:
     for probe in (*BASIC, CALL, *TOOLS, *CONVERSATION, *CLIENTS):
         if dialect in probe.kinds and not (is_quick and probe.is_large):
             yield probe
 
 
-def estimate_cost(settings: UpstreamSettings, *, is_quick: bool) -> RunCost:
-    """What a run will cost."""
+def cost_in_words(settings: UpstreamSettings, *, is_quick: bool) -> str:
+    """What a run will cost: at most, and approximately if nothing is wrong."""
     dialect = kind_of(settings)
     asked = [probe.request(dialect) for probe in probes_for(dialect, is_quick=is_quick)]
     asked.append(requests.many_tools(dialect, MANY_TOOLS))
     tokens = sum(estimate_tokens(each.request) for each in asked)
-    return RunCost(probes=len(asked) + 3, input_tokens=tokens)
+    return (
+        f"about {len(asked) + 3} requests if nothing is wrong, at most {MAX_REQUESTS}; about {tokens:,} tokens of input, "
+        f"at most {2 * requests.MAX_TOKENS:,} of each answer"
+    )
 
 
 OnFinding = Callable[[ProbeFinding], None]

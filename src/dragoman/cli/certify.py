@@ -42,7 +42,6 @@ from dragoman.upstream.http.model_list import OfferedModel
 
 if TYPE_CHECKING:
     from dragoman.certify.report import CertifyReport, ProbeFinding
-    from dragoman.certify.run import RunCost
 
 SUMMARY = "send an upstream the requests of real clients, and write the settings that correct what it gets wrong"
 
@@ -241,11 +240,13 @@ async def _ask(
     is_new: bool,
 ) -> "tuple[CertifyReport, str]":
     from dragoman.certify.report import section, to_json  # noqa: PLC0415 - needs the gateway's dependencies
-    from dragoman.certify.run import certify, estimate_cost  # noqa: PLC0415 - as above
+    from dragoman.certify.run import certify, cost_in_words  # noqa: PLC0415 - as above
 
     settings, model = await _locate(options, name, settings, model, is_new=is_new)
     if not options.json:
-        show(tuple(_head(settings, model, estimate_cost(settings, is_quick=options.quick))))
+        where = f"{mask_url(settings.base_url)}: {settings.kind}, model {model}"
+        cost = cost_in_words(settings, is_quick=options.quick)
+        show(((Span(visible_line(where), "strong"),), (Span(cost, "faint"),), ()))
     report = await certify(
         name,
         settings,
@@ -329,19 +330,6 @@ def _add_section(path: Path, name: str, text: str) -> None:
 
 
 # --- the screen -------------------------------------------------------------------------------------------------------
-
-
-def _head(settings: UpstreamSettings, model: str, cost: "RunCost") -> Iterator[Line]:
-    where = f"{mask_url(settings.base_url)}: {settings.kind}, model {model}"
-    yield (Span(visible_line(where), "strong"),)
-    yield (
-        Span(
-            f"about {cost.probes} requests if nothing is wrong, at most {cost.max_requests}; about {cost.input_tokens:,} tokens of input, "
-            f"at most {2 * cost.max_tokens:,} of each answer",
-            "faint",
-        ),
-    )
-    yield ()
 
 
 def _shown(secrets: Secrets) -> "Callable[[ProbeFinding], None]":

@@ -18,7 +18,6 @@ from dragoman.cli.screen import CLEAN, write
 from dragoman.config.read import load_settings
 from dragoman.errors import ConfigError
 from dragoman.gateway.route import default_models
-from dragoman.inspection.terminal_text import visible_line
 from dragoman.server.catalog import known_models
 
 SUMMARY = "print a script that completes this command in bash, zsh or fish"
@@ -89,9 +88,8 @@ def _models() -> Iterator[str]:
     with suppress(ConfigError):
         settings = load_settings(None, os.environ, on_found=lambda _file, _environ: None)
         names = (*default_models(settings), *(each.name for each in known_models(settings)))
-        for name in dict.fromkeys(names):
-            if visible_line(name) == name and not any(sign.isspace() for sign in name):
-                yield name
+        # Bash expands the words that it offers, so a name that it reads in any other way would be run.
+        yield from (name for name in dict.fromkeys(names) if shlex.quote(name) == name)
 
 
 # --- what the parser knows --------------------------------------------------------------------------------------------

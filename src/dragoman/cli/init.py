@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from dragoman._json import dumps
 from dragoman.cli.options import Options
-from dragoman.cli.screen import CLEAN, own_command, show, write
+from dragoman.cli.screen import CLEAN, counted, own_command, show, write
 from dragoman.cli.trust import found_in
 from dragoman.config.check import complete
 from dragoman.config.environment import upstreams_from, write_private
@@ -174,7 +174,7 @@ def _local_servers(servers: Mapping[str, tuple[str, int]]) -> Iterator[FoundUpst
         if not models:
             continue
         title, port = servers[name]
-        count = f"{len(models)} model{'' if len(models) == 1 else 's'}"
+        count = counted(len(models), "model")
         names = [each.name for each in models if not _GLOB_SIGNS & set(each.name)]
         yield FoundUpstream(
             name,
@@ -245,16 +245,15 @@ _ROUTES = """
 
 def configuration(found: Found) -> str:
     """The text of the file."""
-    parts = [_HEAD, *(_upstream(each) for each in found.upstreams)]
+    parts = [_HEAD]
+    for each in found.upstreams:
+        settings = to_toml(each.settings, is_all=False)
+        parts.append(f"\n# {each.why}\n[upstreams.{each.name}]\n{settings}")
     if not found.upstreams:
         parts.append(_REHEARSAL)
     parts += [f"\n# {visible_line(note)}\n" for note in found.notes]
     parts += [_EXAMPLES, _ROUTES, *_routes(found.upstreams)]
     return "".join(parts)
-
-
-def _upstream(found: FoundUpstream) -> str:
-    return f"\n# {found.why}\n[upstreams.{found.name}]\n{to_toml(found.settings, is_all=False)}"
 
 
 def _routes(upstreams: Sequence[FoundUpstream]) -> Iterator[str]:

@@ -42,6 +42,10 @@ def show(lines: Sequence[Line]) -> None:
     write(text.encode(sys.stdout.encoding, "backslashreplace"))
 
 
+def counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def is_attended() -> bool:
     """Whether a person can be asked: standard input is a terminal, and so is standard output or standard error."""
     try:

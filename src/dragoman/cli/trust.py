@@ -15,7 +15,7 @@ from dragoman.cli.screen import CLEAN, discard_typed, is_attended, show
 from dragoman.config.read import CONFIG_FILE, load_settings
 from dragoman.config.trust import FoundFile, Trusted, refusal
 from dragoman.errors import ConfigError
-from dragoman.inspection.layout import Line, Span
+from dragoman.inspection.layout import Span
 from dragoman.inspection.terminal_text import visible_line
 
 SUMMARY = "allow the dragoman.toml of a folder to start programs and send keys"
@@ -84,12 +84,10 @@ def _trust(options: Options) -> int:
         show(((Span(f"{visible_line(found.place)} needs no trust"),),))
         return CLEAN
     trusted.add(found)
-    show((*_claims(found), (Span(f"{visible_line(found.place)} is trusted until it changes"),)))
+    claims = (f"  {visible_line(claim.full_line)}" for claim in found.claims)
+    last = f"{visible_line(found.place)} is trusted until it changes"
+    show([(Span(line),) for line in (*claims, last)])
     return CLEAN
-
-
-def _claims(file: FoundFile) -> tuple[Line, ...]:
-    return tuple((Span(f"  {visible_line(claim.full_line)}"),) for claim in file.claims)
 
 
 def found_in(folder: Path) -> FoundFile:

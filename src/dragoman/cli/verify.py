@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dragoman._json import dumps
 from dragoman.cli.options import Options
-from dragoman.cli.screen import CLEAN, PROBLEMS, show, write
+from dragoman.cli.screen import CLEAN, PROBLEMS, counted, show, write
 from dragoman.errors import RequestRefused
 from dragoman.inspection.layout import Span
 from dragoman.inspection.receipt import Discrepancy, read_receipt, verify
@@ -55,13 +55,13 @@ def _show(findings: list[Discrepancy], calls: int) -> None:
     ]
     wrong = sum(finding.is_checked for finding in findings)
     unknown = len(findings) - wrong
-    counted = f"{calls} call{'' if calls == 1 else 's'}"
+    said = counted(calls, "call")
     if wrong:
-        verdict = Span(f"{counted}: {wrong} of the receipt's statements not true", "bad")
+        verdict = Span(f"{said}: {wrong} of the receipt's statements not true", "bad")
     elif unknown:
-        verdict = Span(f"{counted}: nothing wrong; {unknown} not checked", "warning")
+        verdict = Span(f"{said}: nothing wrong; {unknown} not checked", "warning")
     else:
-        verdict = Span(f"{counted}: everything in the receipt is true", "good")
+        verdict = Span(f"{said}: everything in the receipt is true", "good")
     show((*lines, (verdict,)))
 
 

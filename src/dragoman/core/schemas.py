@@ -410,6 +410,8 @@ def resolve(document: object, reference: str) -> object:
 
 # A schema may refer to itself, and alternatives multiply: a check that exceeds this or MAX_DEPTH fails.
 MAX_STEPS = 10_000
+# Values of one JSON document from which nulls are removed; references may lead to the same value again at every level.
+MAX_VALUES = 500_000
 
 # Providers run these tools: a client's call never names them.
 _PROVIDER_KINDS = frozenset(get_args(CallKind)) - CLIENT_KINDS - {"function", "custom", "other"}
@@ -474,6 +476,7 @@ class _Check:
     def __init__(self, root: object) -> None:
         self._root = root
         self._steps = MAX_STEPS
+        self._left = MAX_VALUES
 
     def satisfies(self, schema: object, value: object, depth: int) -> bool:
         self._steps -= 1
@@ -493,7 +496,8 @@ class _Check:
         )
 
     def without_nulls(self, schema: object, value: object, depth: int) -> object:
-        if depth > MAX_DEPTH or not isinstance(schema, dict):
+        self._left -= 1
+        if depth > MAX_DEPTH or self._left < 0 or not isinstance(schema, dict):
             return value
         known = cast("_Schema", schema)
         reference = known.get("$ref")
@@ -511,7 +515,8 @@ class _Check:
             return members
         named = cast("_Schema", properties)
         required = known.get("required")
-        needed = cast("list[object]", required) if isinstance(required, list) else []
+        listed = cast("list[object]", required) if isinstance(required, list) else []
+        needed = {name for name in listed if isinstance(name, str)}
         return {
             name: self.without_nulls(named.get(name), member, depth + 1)
             for name, member in members.items()

@@ -21,7 +21,7 @@ This is pure policy: the caller decides whom to ask, and how.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, cast
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from dragoman.engine.commands import find_commands, is_compound
 from dragoman.engine.globs import TextGlob, path_glob, text_glob
@@ -140,7 +140,6 @@ class Policy(Struct, frozen=True, kw_only=True):
     ask: tuple[Rule, ...] = ()
     deny: tuple[Rule, ...] = ()
     default: Verdict = "ask"
-    reading: frozenset[str] = field(default=READING_TOOLS)
 
     def judge(self, tool: str, subjects: Sequence[Subject]) -> PolicyDecision:
         """The verdict on a call with these subjects: the strictest verdict on any of them."""
@@ -160,7 +159,7 @@ class Policy(Struct, frozen=True, kw_only=True):
             is_whole = rule.pattern is None or rule.pattern == "*"
             if rule.names(tool) and rule.covers(subject) and not (is_whole and unseen):
                 return PolicyDecision("allow", rule)
-        otherwise: Verdict = "allow" if tool in self.reading else self.default
+        otherwise: Verdict = "allow" if tool in READING_TOOLS else self.default
         if unseen and otherwise != "deny":
             return PolicyDecision("ask", None, unseen, bool(denied))
         return PolicyDecision(otherwise)

@@ -16,70 +16,21 @@ from itertools import dropwhile, takewhile
 
 from msgspec import Struct
 
-# Known programs that run other programs, with the options and variables by which they do so. Any other program is taken to run
-# none.
-
-_SHELLS = frozenset(("sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "fish", "rbash"))
-# Programs that run the words after them, or a script among these words.
-_WRAPPERS = frozenset((
-    "sudo", "doas", "su", "runuser", "env", "nohup", "exec", "command", "builtin", "time", "nice", "ionice", "chrt", "taskset",
-    "setsid", "setpriv", "xargs", "parallel", "timeout", "stdbuf", "unbuffer", "chroot", "unshare", "nsenter", "flock", "watch",
-    "script", "strace", "ltrace", "valgrind", "fakeroot", "bwrap", "firejail", "systemd-run", "systemd-inhibit", "busybox",
-    "toybox", "coproc", "find", "fd", "entr", "xvfb-run", "dbus-run-session", "split", "at", "batch", "start-stop-daemon",
-    "run-parts", "capsh", "linux32", "linux64", "setarch", "i386", "x86_64", "pkexec", "torsocks", "proxychains", "rlwrap",
-    "catchsegv", "faketime", "eatmydata", "ssh-agent", "gdb", "perf", "prlimit", "numactl", "cgexec", "newgrp", "sg",
-))  # fmt: skip
-# Programs that run a command for each file that they find: the words before the command.
-_SEARCHING = {
-    "find": ("-exec", "-execdir", "-ok", "-okdir"),
-    "fd": ("-x", "-X", "--exec", "--exec-batch"),
-}
-# Builtins that run a text as a script, and builtins that may precede another builtin.
-_EVALUATING = frozenset(("eval", "trap", ".", "source"))
-_BUILTIN_WRAPPERS = frozenset(("command", "builtin", "time", "coproc"))
-_REPLACES = re.compile(r"-[A-Za-z]*[iIJ]|--replace|--max-replace")
-# Programs that run code in a language of their own, which may run another program.
-_INTERPRETERS = re.compile(
-    r"(?:python|pypy|perl|ruby|php|lua|node|tclsh|wish|expect|julia|guile|pwsh|osascript|gawk|mawk|nawk|awk)[\d.]*"
-    r"|nodejs|deno|bun|luajit|R|Rscript|ghci|runghc|scala|groovy|jshell|m4|ed|ex|vi|vim|nvim|view|emacs|nano|dc|crontab|screen|tmux"
-    r"|sqlite3|psql|mysql|socat|nc|ncat|less|more|man|ipython[\d.]*|cscript|irb|erl|elixir|iex|swift|ocaml|racket|sbcl|clisp"
+from dragoman.engine.programs import (
+    BUILTIN_WRAPPERS,
+    EVALUATING,
+    HIDING_BUILTINS,
+    INTERPRETERS,
+    NAMING_BUILTINS,
+    REPLACES,
+    RUN_ARGUMENTS,
+    RUNNING_VARIABLES,
+    SEARCHING,
+    SHELLS,
+    SYSTEM_FOLDERS,
+    WRAPPERS,
+    may_run_argument,
 )
-# Options that name something for the program to run.
-_OPTIONS = {
-    "git": (r"--exec.*|-x.*|--upload-pack.*|--receive-pack.*|--extcmd.*|run|foreach|filter-branch|ext::.*"
-            r"|-O.*|--open-files-in-pager.*|(?i:alias|core|diff|merge|filter|pager|credential|sequence|gpg|difftool"
-            r"|mergetool|include\w*|remote|url|protocol|uploadpack|browser|man|web|hook)\..*"),
-    "tar": (r"--to-command.*|--checkpoint-action.*|-I.*|--use-compress-program.*|-F.*|--info-script.*|--new-volume.*"
-            r"|--rsh-command.*|--rmt-command.*|-[A-Za-z]*[IF]"),
-    "rsync": r"-[A-Za-z]*e.*|--rsh.*|--rsync-path.*",
-    "sort": r"--compress-program.*",
-    "zip": r"-T.*|--unzip-command.*",
-    "ssh": r"-o.*|-F.*",
-    "scp": r"-o.*|-S.*|-F.*",
-    "curl": r"-K.*|--config.*",
-    "sed": (
-        r"(?:.*[;{}\n\d$/,!~ ])?e(?:[ ;}\n].*)?|[^-].*[^\w\s\\][gpiImMw\d]*e[gpiImMw\d]*(?:[;}\s].*)?|-f.*|--file.*|-[a-z]*f"
-    ),
-}  # fmt: skip
-_RUNNING_OPTIONS = {
-    program: re.compile(pattern, re.DOTALL) for program, pattern in _OPTIONS.items()
-}
-_GIT_SETS = re.compile(r"-c|-C|--config-env|--exec-path=")
-# Builtins that give a name another meaning, evaluate text, or run a command later.
-_HIDING_BUILTINS = frozenset((
-    "alias", "hash", "enable", "bind", "complete", "compgen", "compopt", "fc", "history", "let", "mapfile", "readarray",
-))  # fmt: skip
-_NAMING_BUILTINS = frozenset((
-    "declare", "typeset", "local", "export", "readonly", "read", "unset", "printf", "test", "[", "getopts", "wait", "set",
-))  # fmt: skip
-# Variables that make a shell or a program run something, or find another program under a name.
-_RUNNING_VARIABLES = re.compile(
-    r"PATH|LD_\w+|DYLD_\w+|BASH\w*|ENV|PS[0-4]|IFS|SHELLOPTS|PROMPT_COMMAND|SHELL|HOME|CDPATH|\w*PAGER|\w*EDITOR|VISUAL|BROWSER|GIT_\w+"
-    r"|LESS\w*|MAN\w*|PYTHON\w*|PERL\w*|RUBY\w*|NODE_\w+|\w*_COMMAND|\w*_OPTIONS|\w*FLAGS|SSH_ASKPASS|SUDO_\w+|RSYNC_\w+|TAR_\w+|EXINIT"
-)
-_SYSTEM_FOLDERS = frozenset((
-    "/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin", "/usr/local/sbin", "/opt/homebrew/bin",
-))  # fmt: skip
 
 # The kernel accepts no longer command. A longer text is not examined.
 MAX_COMMAND = 131_072
@@ -92,6 +43,9 @@ MAX_WRAPPED = 40
 # Characters that are reported from each word after a wrapper on: no pattern for a command needs more.
 MAX_LOOKED_AT = 200
 MAX_RESERVED = 32
+MAX_SPLITS = 8
+# Wrappers that add what they read to the command.
+_GIVING_INPUT = frozenset(("xargs", "parallel"))
 
 _RESERVED = frozenset(
     ("if", "then", "elif", "else", "do", "while", "until", "!", "{", "}", "fi", "done", "esac", "&")
@@ -136,7 +90,7 @@ def command_text(argv: Sequence[str]) -> str:
 
 def script_of(argv: Sequence[str]) -> str | None:
     """The script of a shell that is called with `-c` and nothing else; None for any other command."""
-    if not argv or argv[0].rpartition("/")[2] not in _SHELLS:
+    if not argv or argv[0].rpartition("/")[2] not in SHELLS:
         return None
     for at, word in enumerate(argv[1:], 1):
         if not word.startswith(("-", "+")):
@@ -163,7 +117,7 @@ def find_commands(command: str) -> FoundCommands:
     found = _Found()
     if len(command) > MAX_COMMAND:
         found.hide("it is too long to be examined")
-    _Script(command[:MAX_COMMAND], found, 0).read_all()
+    found.read_script(command[:MAX_COMMAND], 0)
     if found.reads_input:
         for body in found.bodies:
             found.read_script(body, 1)
@@ -188,13 +142,15 @@ class _Found:
 
     def read_script(self, text: str, depth: int) -> None:
         """Parse a text that a shell runs, unless it was parsed before."""
-        if text not in self.scripts:
-            self.scripts.add(text)
-            _Script(text, self, depth).read_all()
+        # A line may go on within any sign or word: also read it as one line.
+        for each in dict.fromkeys((text, text.replace("\\\n", ""))):
+            if each not in self.scripts:
+                self.scripts.add(each)
+                _Script(each, self, depth).read_all()
 
     def note_assignment(self, text: str) -> None:
         name = text.partition("=")[0].rstrip("+")
-        if _RUNNING_VARIABLES.fullmatch(name):
+        if RUNNING_VARIABLES.fullmatch(name):
             self.hide(f"it sets {name}, which changes what is run")
 
     def mark_opaque(self, reason: str) -> None:
@@ -227,6 +183,7 @@ class _Script:
         self._depth = depth
         self._at = 0
         self._is_redirected = False  # the current command has a redirection
+        self._splits: list[int] = []  # how many words of the current command come before each `&>`
         self._has_test = False  # the text has a `[[`
         # Here-documents whose text follows the line.
         self._documents: list[tuple[str, bool, bool]] = []
@@ -247,6 +204,7 @@ class _Script:
         text = self._text
         self._depth += 1
         was_redirected, self._is_redirected = self._is_redirected, False
+        splits, self._splits = self._splits, []
         while self._at < len(text):
             char = text[self._at]
             if text.startswith("\\\n", self._at):
@@ -275,7 +233,7 @@ class _Script:
         self._end(words)
         if closer and self._documents:
             self._found.hide("its here-document does not end where it begins")
-        self._is_redirected = was_redirected
+        self._is_redirected, self._splits = was_redirected, splits
         self._depth -= 1
 
     def _sign(self, char: str, words: list[_Word]) -> None:
@@ -344,6 +302,10 @@ class _Script:
     def _end(self, words: list[_Word]) -> None:
         """A command is complete."""
         self._is_redirected = False
+        splits, self._splits = self._splits, []
+        for at in splits:
+            # A shell without `&>` ends the command at the `&`.
+            self._end(words[at:])
         rest = list(dropwhile(lambda word: word.plain in _RESERVED, words))
         words.clear()
         if rest and rest[0].plain == "function":
@@ -374,6 +336,11 @@ class _Script:
             words.append(self._word())
             return
         self._is_redirected = True
+        if text.startswith("&", self._at):
+            self._splits.append(len(words))
+            if len(self._splits) > MAX_SPLITS:
+                self._splits.pop()
+                self._found.hide("it has too many redirections")
         sign = re.compile(r"<<<|<<-?|&>>?|[<>][&|>]*&?|&").match(text, self._at)
         assert sign is not None  # noqa: S101 -- the caller checked the first character
         self._at = sign.end()
@@ -419,7 +386,8 @@ class _Script:
         while self._at < len(text):
             char = text[self._at]
             is_known = True
-            is_quoted = is_quoted or char in "\\'\""
+            is_joined = text.startswith("\\\n", self._at)  # a line that goes on is no quote
+            is_quoted = is_quoted or (char in "\\'\"" and not is_joined)
             if char == "\\":
                 piece = (
                     "" if text.startswith("\\\n", self._at) else text[self._at + 1 : self._at + 2]
@@ -477,10 +445,20 @@ class _Script:
                     "" if after == "\n" else after if after and after in '$`"\\}' else char + after
                 )
                 self._at += 2
+            elif char == "`" and closer != '"':
+                # In a here-document a backslash before a quote stays; in a parameter it depends on what is around it.
+                begin, is_known = self._at, False
+                for is_in_quotes in (False, True) if closer else (False,):
+                    self._at = begin
+                    self._backquoted(is_in_quotes=is_in_quotes)
+                pieces.append(text[begin : self._at])
             elif char in "$`":
                 piece, is_piece_known = self._expansion(is_in_quotes=True)
                 is_known = is_known and is_piece_known
                 pieces.append(piece)
+            elif closer == "}" and text.startswith(("<(", ">("), self._at):
+                is_known = False
+                pieces.append(self._expansion(is_in_quotes=True)[0])
             elif closer == "}" and char == "'":
                 pieces.append(self._single())
             elif closer == "}" and char == '"':
@@ -554,6 +532,8 @@ class _Script:
         end = re.compile(r"\$'(?:[^'\\]|\\.)*'", re.DOTALL).match(self._text, self._at)
         if end is None:
             self._found.hide("its quotes do not match")
+        elif "\\'" in end[0]:
+            self._found.hide("it has a quote within $'', which not every shell knows")
         self._at = len(self._text) if end is None else end.end()
 
     def _parameter(self, *, is_in_quotes: bool) -> None:
@@ -603,7 +583,7 @@ class _Command:
         if base != name:
             self._add([_Word(base, words[0].known), *words[1:]])
             folder = name.rpartition("/")[0]
-            if folder not in _SYSTEM_FOLDERS and not (folder == "" and name.startswith("/")):
+            if folder not in SYSTEM_FOLDERS and not (folder == "" and name.startswith("/")):
                 found.mark_opaque(f"it runs a program of the folder: {name[:80]}")
         if base == "eval":
             self._evaluate(words[1:])
@@ -611,9 +591,9 @@ class _Command:
             self._evaluate(words[1:2])
         elif base in (".", "source"):
             found.mark_opaque("it runs a script")
-        elif base in _SHELLS:
+        elif base in SHELLS:
             self._shell(words[1:])
-        elif base in _WRAPPERS:
+        elif base in WRAPPERS:
             self._wrapper(base)
         else:
             self.look_at_program(base)
@@ -631,31 +611,21 @@ class _Command:
         """A program that is neither a shell nor a wrapper."""
         words, found = self._words, self._found
         arguments = words[1:]
-        options = _RUNNING_OPTIONS.get(base)
-        if _INTERPRETERS.fullmatch(base):
+        if INTERPRETERS.fullmatch(base):
             found.mark_opaque(f"{base} runs a program in a language of its own")
-        elif base in _HIDING_BUILTINS:
+        elif base in HIDING_BUILTINS:
             found.hide(f"{base} may change what is run")
-        elif base in _NAMING_BUILTINS:
+        elif base in NAMING_BUILTINS:
             if any(_may_evaluate(base, word) for word in arguments):
                 found.hide(f"{base} may run what a variable holds")
             for word in arguments:
                 if _ASSIGNMENT.match(word.text) and base not in ("test", "[", "printf"):
                     found.note_assignment(word.text)
-        elif options is not None:
-            # Options before git's own command, and the letters of tar without a dash.
-            leading = list(takewhile(lambda word: word.text.startswith("-"), arguments))
-            is_old = (
-                base == "tar"
-                and bool(arguments)
-                and bool(re.fullmatch(r"[A-Za-z]*[IF][A-Za-z]*", arguments[0].text))
-            )
-            if is_old or (base == "git" and any(_GIT_SETS.match(word.text) for word in leading)):
-                found.hide(f"{base} may run what an argument says")
-            for word in arguments:
-                text = word.text.removeprefix("-e") if base == "sed" else word.text
-                if options.fullmatch(text) or (not word.is_literal and not word.is_quoted):
-                    found.hide(f"{base} may run what an argument says")
+        elif base in RUN_ARGUMENTS and (
+            any(not word.is_literal and not word.is_quoted for word in arguments)
+            or may_run_argument(base, [word.text for word in arguments])
+        ):
+            found.hide(f"{base} may run what an argument says")
 
     def _evaluate(self, words: Sequence[_Word]) -> None:
         if all(word.is_literal for word in words):
@@ -684,41 +654,44 @@ class _Command:
     def _wrapper(self, base: str) -> None:
         """A wrapper: any of the words after it may be the command, and any of them a script."""
         words, found = self._words, self._found
-        if len(words) > MAX_WRAPPED and base != "find":
+        first = _first_wrapped(base, words)
+        if len(words) - first >= MAX_WRAPPED:
             found.hide("it has too many words to be looked at")
-        self._check_wrapped(base)
-        more = [_Word("…", 0)] if base in ("xargs", "parallel") else []
-        for at in range(_first_wrapped(base, words), min(len(words), MAX_WRAPPED)):
+        self.check_wrapped(base)
+        gives_input = any(_base(word) in _GIVING_INPUT for word in words)
+        more = [_Word("…", 0)] if gives_input else []
+        is_of_env = any(_base(word) == "env" for word in words)
+        for at in range(first, min(len(words), first + MAX_WRAPPED)):
             word = words[at]
             rest = [*words[at : at + MAX_LOOKED_AT], *more]
             self._add(rest)
             inner = word.text.rpartition("/")[2]
             if inner != word.text:
                 self._add([_Word(inner, word.known), *rest[1:]])
-            if inner in _SHELLS or (inner in _EVALUATING and base in _BUILTIN_WRAPPERS):
+            if inner in SHELLS or (inner in EVALUATING and base in BUILTIN_WRAPPERS):
                 _Command(rest, found, self._depth).look()
-            elif inner not in _WRAPPERS and _is_program(word):
+            elif inner in WRAPPERS:
+                _Command(rest, found, self._depth).check_wrapped(inner)
+            elif _is_program(word):
                 _Command(rest, found, self._depth).look_at_program(inner)
-            self._look_into(rest)
+            self._look_into(rest, is_of_env=is_of_env)
 
-    def _check_wrapped(self, base: str) -> None:
+    def check_wrapped(self, base: str) -> None:
         """Report as hidden a wrapped command that is built from input or variables."""
         words, found = self._words, self._found
-        if base in ("xargs", "parallel") and any(_REPLACES.match(word.text) for word in words[1:]):
+        if base in _GIVING_INPUT and any(REPLACES.match(word.text) for word in words[1:]):
             found.hide(f"{base} puts its input into the command")
         for word in words[1:]:
             if not word.is_literal:
                 found.hide(f"{base} runs what is put together when it runs")
-            if base not in ("find", "fd") and _is_program(word):
+            if base not in SEARCHING and _is_program(word):
                 break
-        if base in ("xargs", "parallel"):
-            inner = next(
-                (word.text.rpartition("/")[2] for word in words[1:] if _is_program(word)), ""
-            )
-            if inner in _WRAPPERS or inner in _SHELLS:
+        if base in _GIVING_INPUT:
+            inner = next((_base(word) for word in words[1:] if _is_program(word)), "")
+            if inner in WRAPPERS or inner in SHELLS:
                 found.hide(f"{base} gives its input to {inner}")
 
-    def _look_into(self, words: Sequence[_Word]) -> None:
+    def _look_into(self, words: Sequence[_Word], *, is_of_env: bool) -> None:
         """A script in one word: `flock file -c '…'`, `env -S'…' …`, `env --split-string='…' …`."""
         word, text = words[0], words[0].text
         more = [_shown(each.text) for each in words[1:]]
@@ -727,16 +700,24 @@ class _Command:
             scripts |= {" ".join([text[2:], *more]), " ".join([text.partition("=")[2], *more])}
         if scripts and not word.is_literal:
             self._found.hide("it runs a text that is put together when it runs")
+        if is_of_env:
+            # It takes more for an assignment than a shell does.
+            scripts |= {f"env {script}" for script in scripts if script != text or " " in text}
         for script in sorted(scripts):
             self._found.read_script(script, self._depth + 1)
 
 
 def _first_wrapped(base: str, words: Sequence[_Word]) -> int:
     """The index of the first word that may be the command; past the end if none may."""
-    if base not in _SEARCHING:
+    if base not in SEARCHING:
         return 1
-    places = (at + 1 for at, word in enumerate(words) if word.text in _SEARCHING[base])
+    places = (at + 1 for at, word in enumerate(words) if word.text in SEARCHING[base])
     return next(places, len(words))
+
+
+def _base(word: _Word) -> str:
+    """The name of a program without its folder."""
+    return word.text.rpartition("/")[2]
 
 
 def _is_program(word: _Word) -> bool:

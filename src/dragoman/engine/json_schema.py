@@ -28,7 +28,7 @@ from msgspec import Struct
 
 from dragoman._json import dumps_canonical, loads
 from dragoman.engine.results import cut, shown
-from dragoman.engine.validation import MAX_ERRORS, MAX_NAME
+from dragoman.engine.validation import MAX_ERRORS, MAX_NAME, MAX_SCHEMA, longest_name
 
 # Longer patterns are generated, and compiling them takes time too.
 MAX_PATTERN = 1_000
@@ -132,8 +132,11 @@ MAX_SCHEMAS_KEPT = 512
 MAX_STEPS = 50_000
 # Characters of error messages that count as one more step: each message repeats the value.
 MESSAGE_STEP = 500
-# Steps of a regular expression on one value, about a tenth of a second.
+# Comparisons of one keyword that count as one more step: the library compares a value with every member of an `enum`.
+COMPARED_STEP = 16
+# Steps of a regular expression on one value, and how many of them count as one more step.
 MAX_MATCHING = 1_000_000
+MATCHING_STEP = 10_000
 MAX_ALTERNATIVES = 4
 
 _Schema = dict[str, object]
@@ -158,6 +161,8 @@ class _Extend(Protocol):
 
 def problems_with(source: bytes, value: object) -> list[str] | None:
     """The first few problems of a value; an empty list if it satisfies the schema; None if that cannot be decided."""
+    if len(source) > MAX_SCHEMA or longest_name(value) > MAX_NAME:
+        return None
     validator = _compiled(source)
     if validator is None:
         return None
@@ -204,21 +209,40 @@ def _bounded(kind: type[Validator]) -> type[Validator]:
     """The same draft with a count of keywords, and our own versions of the two that can take long."""
     keywords = cast("dict[str, _Keyword]", dict(kind.VALIDATORS))
     keywords |= {"pattern": _pattern, "uniqueItems": _unique}
-    counted = {name: _counted(keyword) for name, keyword in keywords.items()}
+    counted = {name: _counted(name, keyword) for name, keyword in keywords.items()}
     extend = cast("_Extend", validators.extend)  # pyright: ignore[reportUnknownMemberType]  # it is not annotated
     return extend(kind, validators=counted)
 
 
-def _counted(keyword: _Keyword) -> _Keyword:
+def _counted(name: str, keyword: _Keyword) -> _Keyword:
     def apply(
         validator: Validator, value: object, instance: object, schema: _Schema
     ) -> Iterator[ValidationError]:
-        _spend(1)
+        _spend(1 + _comparisons(name, value, instance, schema) // COMPARED_STEP)
         for error in keyword(validator, value, instance, schema) or ():
             _spend(len(error.message) // MESSAGE_STEP)
             yield error
 
     return apply
+
+
+def _comparisons(name: str, value: object, instance: object, schema: _Schema) -> int:
+    """How many comparisons a keyword takes: with the members of its value, and of some keywords with those of the instance too."""
+    members = len(cast("list[object]", value)) if isinstance(value, (list, dict)) else 0
+    if not isinstance(instance, (str, list, dict)):
+        return members
+    size = len(cast("str", instance))
+    if name == "enum":
+        return members * (1 + size // 256)
+    if name in ("unevaluatedProperties", "unevaluatedItems"):
+        return size * size  # the library looks for each member in a list
+    if name in ("patternProperties", "additionalProperties") and isinstance(instance, dict):
+        patterns = schema.get("patternProperties")
+        count = len(cast("_Schema", patterns)) if isinstance(patterns, dict) else 0
+        # Patterns whose time may grow by more than the square were removed.
+        matching = sum(len(each) ** 2 for each in cast("_Schema", instance)) if count else 0
+        return count * (size + matching * COMPARED_STEP // MATCHING_STEP)
+    return members
 
 
 def _spend(steps: int) -> None:
@@ -236,6 +260,7 @@ def _pattern(
     cost = cost_of_pattern(pattern)
     if cost is None or len(instance) ** cost.degree > MAX_MATCHING:
         return
+    _spend(len(instance) ** cost.degree // MATCHING_STEP)
     if not cost.compiled.search(instance):
         yield ValidationError(f"{shown(instance)} does not match {shown(pattern)}")
 

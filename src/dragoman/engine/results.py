@@ -5,6 +5,7 @@ middle: the beginning says what the text is, and the end says how the work ended
 the call and, where possible, what to do instead, because a model acts on it.
 """
 
+import re
 from base64 import b64encode
 from collections.abc import Iterable, Mapping
 from typing import cast
@@ -79,7 +80,7 @@ def fit_content(output: Output, *, max_characters: int, max_media: int) -> Conte
     if len(content) > MAX_PARTS:
         note = f"[… {len(content) - MAX_PARTS} more parts left out …]"
         content = (*content[:MAX_PARTS], Text(text=note))
-    content = tuple(_fit_media(part, max_media) for part in content)
+    content = tuple(_fit_part(part, max_media) for part in content)
     total = sum(map(_length, content))
     if total <= max_characters:
         return content
@@ -107,7 +108,18 @@ def _fit_texts(content: Content, total: int, limit: int) -> Iterable[Text | Medi
             yield part
 
 
-def _fit_media(part: Text | Media | Opaque, limit: int) -> Text | Media | Opaque:
+_HALF = re.compile("[\ud800-\udfff]")
+
+
+def encodable(text: str) -> str:
+    """The text without halves of surrogate pairs, as in the name of a file that is not UTF-8: providers refuse such JSON."""
+    return text if text.isascii() else _HALF.sub("\ufffd", text)
+
+
+def _fit_part(part: Text | Media | Opaque, limit: int) -> Text | Media | Opaque:
+    if isinstance(part, Text):
+        text = encodable(part.text)
+        return part if text is part.text else Text(text=text)
     if isinstance(part, Media):
         size = len(part.data or "") + len(part.url or "")
         if size > limit:

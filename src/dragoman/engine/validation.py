@@ -51,9 +51,9 @@ def check_arguments(declaration: Declaration, text: str) -> str | None:
         return f"The arguments of {name} are not valid JSON: {error.message}. Send one JSON object."
     if not isinstance(value, dict):
         return f"The arguments of {name} must be one JSON object, got {shown(value)}."
-    wrong = _long_name(cast("object", value))
-    if wrong is not None:
-        return f"The arguments of {name} have a property name of {wrong:,} characters; expected at most {MAX_NAME}."
+    longest = longest_name(cast("object", value))
+    if longest > MAX_NAME:
+        return f"The arguments of {name} have a property name of {longest:,} characters; expected at most {MAX_NAME}."
     if declaration.schema is None:
         return None
     given = given_arguments(declaration, text, cast("_Schema", value))
@@ -76,7 +76,7 @@ def given_arguments(declaration: Declaration, text: str, value: _Schema) -> _Sch
 
 def _problems(source: bytes, value: _Schema) -> list[str]:
     check = _library()
-    found = check(source, value) if check is not None and len(source) <= MAX_SCHEMA else None
+    found = None if check is None else check(source, value)
     return _small_check(source, value) if found is None else found
 
 
@@ -118,13 +118,10 @@ def _members(value: object) -> _Schema:
     return cast("_Schema", value) if isinstance(value, dict) else {}
 
 
-def _long_name(value: object) -> int | None:
-    for each in nested(value):
-        if isinstance(each, dict):
-            longest = max(map(len, cast("_Schema", each)), default=0)
-            if longest > MAX_NAME:
-                return longest
-    return None
+def longest_name(value: object) -> int:
+    """The length of the longest property name in a JSON value; 0 without any."""
+    tables = (cast("_Schema", each) for each in nested(value) if isinstance(each, dict))
+    return max((len(name) for table in tables for name in table), default=0)
 
 
 def nested(value: object) -> Iterator[object]:

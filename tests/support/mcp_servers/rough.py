@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -57,10 +58,13 @@ def serve(
     tools: object = (TOOL,),
     *,
     list_tools: Callable[[Message], None] | None = None,
+    on_answer: Callable[[str], object] = lambda _: None,
 ) -> None:
     """Answer what must be answered, and leave calls to `call`."""
     for line in sys.stdin:
         request: Message = json.loads(line)
+        if "result" in request:
+            on_answer(line)
         match request.get("method"):
             case "initialize":
                 version = "2025-11-25"
@@ -282,6 +286,21 @@ def asks_first() -> None:
     )
 
 
+def asks_by_itself() -> None:
+    """Asks for a value although nothing was called, once there is a file `go` in its folder; writes the answer into `answered`."""
+
+    def ask() -> None:
+        while not Path("go").exists():
+            time.sleep(0.01)
+        form = {"type": "object", "properties": {"name": {"type": "string"}}}
+        params = {"message": "Who are you?", "requestedSchema": form}
+        question = {"jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": params}
+        write(json.dumps(question) + "\n")
+
+    threading.Thread(target=ask, daemon=True).start()
+    serve(works, on_answer=lambda line: Path("answered").write_text(line, encoding="utf-8"))
+
+
 def wants_a_model() -> None:
     """Answers a call with a request for what we do not offer."""
     params: Message = {"messages": [], "maxTokens": 1}
@@ -363,6 +382,7 @@ def junk() -> None:
 
     def call(request: Message) -> None:
         write('working…\n\n{"half": \n[1]\n{"jsonrpc": "1.0"}\n')
+        write('{"jsonrpc": "2.0", "id": true, "result": 5}\n')
         os.write(1, b"\xff\xfe\n")
         answer(request, say("worked"))
 

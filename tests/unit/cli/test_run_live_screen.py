@@ -2,6 +2,7 @@
 
 import io
 import shutil
+import time
 from os import terminal_size
 
 import pytest
@@ -102,6 +103,19 @@ def test_styled_text_beside_rows_is_wrapped_by_what_is_seen() -> None:
     lines = screen.text.split("\n")
     assert "".join(lines).replace(" ", "") == "boldand" * 30
     assert len(lines) == -(-len("bold and " * 30) // (WIDTH - 1))
+
+
+def test_word_of_any_length_beside_rows_is_wrapped_in_time() -> None:
+    screen = Screen(has_colours=True)
+    screen.live.set_row("call", "working")
+    began = time.monotonic()
+    screen.live.say((Span("a" * (WIDTH - 1), "strong"), Span("é漢" * 100_000, "code")))
+    # Work that grows with the square would take minutes.
+    assert time.monotonic() - began < 20
+    screen.live.clear_rows()
+    rows = screen.text.splitlines()
+    assert rows[0] == "a" * (WIDTH - 1)
+    assert "".join(rows[1:]) == "é漢" * 100_000
 
 
 def test_long_row_is_cut_to_one_row_of_the_terminal() -> None:

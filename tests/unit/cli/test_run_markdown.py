@@ -1,5 +1,6 @@
 """Markdown on a terminal: styles in place of marks, streamed in any pieces; what is no markup stays as it was written."""
 
+import time
 from itertools import pairwise
 
 import pytest
@@ -130,6 +131,25 @@ def test_a_mark_that_is_not_closed_is_not_waited_for_without_end() -> None:
     markdown = MarkdownText()
     shown = "".join(piece.text for _ in range(300) for piece in markdown.feed("`word ", WIDTH))
     assert len(shown) > 300
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        ["-"] * 100_000,
+        ["| "] + ["word "] * 100_000,
+        ["".join("`" * count + " " for count in range(1, 300))],
+        ["```" + " x" * 100_000],
+    ],
+    ids=["rule", "row", "backquotes", "fence"],
+)
+def test_a_line_without_end_is_shown_in_time_and_whole(pieces: list[str]) -> None:
+    markdown = MarkdownText()
+    began = time.monotonic()
+    shown = "".join(span.text for piece in pieces for span in markdown.feed(piece, WIDTH))
+    assert len("".join(shown.split())) > 0.8 * len("".join("".join(pieces).split()))
+    # Work that grows with the square would take minutes.
+    assert time.monotonic() - began < 20
 
 
 @given(

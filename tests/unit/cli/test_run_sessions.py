@@ -159,6 +159,15 @@ def test_oldest_are_forgotten_when_there_are_too_many(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob(f"{made[0].id}.json"))
 
 
+def test_file_that_another_run_has_deleted_is_passed_over(tmp_path: Path) -> None:
+    kept, gone = session(tmp_path), session(tmp_path)
+    sessions_in(tmp_path).save(kept)
+    file = file_of(tmp_path, kept.id)
+    # A link to nowhere is listed like a file that is deleted a moment later.
+    file.with_name(f"{gone.id}.json").symlink_to(tmp_path / "nowhere")
+    assert sessions_in(tmp_path).all_of(tmp_path) == [kept]
+
+
 def test_ids_are_distinguished_from_words() -> None:
     assert is_session_id(new_session(Path("/"), "m", 0.0).id)
     assert not is_session_id("go on")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dragoman._json import Raw, dumps_document, raw
 from dragoman.engine import validation
-from dragoman.engine.json_schema import cost_of_pattern
+from dragoman.engine.json_schema import cost_of_pattern, problems_with
 from dragoman.engine.validation import MAX_ARGUMENTS, check_arguments
 from dragoman.model.request import Tool
 
@@ -163,31 +163,72 @@ def doubling() -> object:
     return {"$defs": {**steps, "d40": {"type": "object"}}, "$ref": "#/$defs/d0"}
 
 
-@pytest.mark.parametrize(
-    ("schema", "text"),
-    [
-        (doubling(), "{}"),
-        ({"properties": {"p": {"pattern": "^(a+)+$"}}}, '{"p":"' + "a" * 50 + '!"}'),
-        ({"properties": {"p": {"pattern": "a*a*a*a*b"}}}, '{"p":"' + "a" * 5000 + '"}'),
-        ({"patternProperties": {"^(a|a)+$": {}}}, '{"' + "a" * 50 + '!":1}'),
-        (
-            {"properties": {"l": {"uniqueItems": True}}},
-            '{"l":[' + ",".join(f'{{"a":{i}}}' for i in range(50_000)) + "]}",
-        ),
-        (
-            {"properties": {"l": {"items": {"type": "integer"}}}},
-            '{"l":[' + "1," * 450_000 + "1]}",
-        ),
-        (
-            {"properties": {"l": {"anyOf": [{"type": "integer"}] * 500}}},
-            '{"l":"' + "a" * 5_000_000 + '"}',
-        ),
-        ({"properties": {"n": {"multipleOf": 0.1}}}, '{"n":1' + "0" * 4000 + "}"),
-    ],
-)  # fmt: skip
+TAKES_LONG: list[tuple[object, str]] = [
+    (doubling(), "{}"),
+    ({"properties": {"p": {"pattern": "^(a+)+$"}}}, '{"p":"' + "a" * 50 + '!"}'),
+    ({"properties": {"p": {"pattern": "a*a*a*a*b"}}}, '{"p":"' + "a" * 5000 + '"}'),
+    ({"patternProperties": {"^(a|a)+$": {}}}, '{"' + "a" * 50 + '!":1}'),
+    (
+        {"properties": {"l": {"uniqueItems": True}}},
+        '{"l":[' + ",".join(f'{{"a":{i}}}' for i in range(50_000)) + "]}",
+    ),
+    (
+        {"properties": {"l": {"items": {"type": "integer"}}}},
+        '{"l":[' + "1," * 450_000 + "1]}",
+    ),
+    (
+        {"properties": {"l": {"anyOf": [{"type": "integer"}] * 500}}},
+        '{"l":"' + "a" * 5_000_000 + '"}',
+    ),
+    ({"properties": {"n": {"multipleOf": 0.1}}}, '{"n":1' + "0" * 4000 + "}"),
+    (
+        {"properties": {"l": {"items": {"enum": list(range(20_000))}}}},
+        '{"l":[' + "19999," * 40_000 + "1]}",
+    ),
+    (
+        {"properties": {"l": {"items": {"properties": {f"p{i}": {} for i in range(2_500)}}}}},
+        '{"l":[' + "{}," * 150_000 + "{}]}",
+    ),
+    (
+        {"properties": {"l": {"items": {"pattern": "a*b|^a"}}}},
+        '{"l":[' + f'"{"a" * 900}",' * 8_000 + '"a"]}',
+    ),
+    (
+        {"patternProperties": {f"x{i}": {} for i in range(5_000)}},
+        "{" + ",".join(f'"y{i}":1' for i in range(20_000)) + "}",
+    ),
+    (
+        {"patternProperties": {"a*b": {}}, "additionalProperties": {}},
+        "{" + ",".join(f'"{"a" * 500}{i}":1' for i in range(15_000)) + "}",
+    ),
+    (
+        {"properties": {f"p{i}": {} for i in range(2_500)}, "unevaluatedProperties": False},
+        "{" + ",".join(f'"p{i % 2500}_{i}":1' for i in range(15_000)) + "}",
+    ),
+]
+
+
+def test_nulls_under_references_that_lead_to_each_other_are_removed_in_time() -> None:
+    again = {"$ref": "#"}
+    below = {"$ref": "#", "properties": {"a": again}}
+    schema = {"$ref": "#/$defs/n", "$defs": {"n": below}, "properties": {"a": again, "b": {}}}
+    began = time.process_time()
+    check(schema, '{"a":' * 20 + '{"b":null}' + "}" * 20)
+    assert time.process_time() - began < SECONDS
+
+
+@pytest.mark.parametrize(("schema", "text"), TAKES_LONG)
 def test_no_schema_and_no_value_takes_long(schema: object, text: str) -> None:
     began = time.process_time()
     assert check(schema, text) is None
+    assert time.process_time() - began < SECONDS
+
+
+def test_output_with_an_enormous_property_name_is_not_checked() -> None:
+    began = time.process_time()
+    source = b'{"patternProperties":{"a*b":{"type":"string"}}}'
+    assert problems_with(source, {"a" * 1_000_000: 1}) is None
+    assert problems_with(source, {"ab": 1})
     assert time.process_time() - began < SECONDS
 
 

@@ -17,6 +17,7 @@ from dragoman.cli.run.signals import Signals
 from dragoman.cli.screen import CLEAN, INTERRUPTED, PROBLEMS, own_command
 from dragoman.core.usage import add_usage
 from dragoman.engine.events import EngineEvent, TurnEnded
+from dragoman.engine.results import encodable
 from dragoman.errors import ConfigError
 from dragoman.model.outcome import FinishReason, Usage
 
@@ -120,7 +121,8 @@ class TerminalConversation:
             self.session = structs.replace(self.session, title=title)
         try:
             async with ticking(self._watcher):
-                reply = await self._agent.ask(question)
+                # An argument, or what is typed, may be any bytes.
+                reply = await self._agent.ask(encodable(question))
         except RunFailed as error:
             reply = error.reply
         except BaseException:

@@ -19,7 +19,7 @@ from msgspec import Struct, field
 from dragoman._json import dumps, loads
 from dragoman.cli.run.live_screen import TICK_SECONDS, LiveScreen, seconds
 from dragoman.cli.run.markdown import MarkdownText
-from dragoman.cli.screen import complain, write
+from dragoman.cli.screen import complain, counted, write
 from dragoman.engine.events import (
     CallReported,
     CallSettled,
@@ -320,9 +320,8 @@ class Display:
         if why:
             self._show_text(why, "bad")
         run = self._run
-        turns = f"{ended.turn_count} turn{'' if ended.turn_count == 1 else 's'}"
-        calls = f"{run.calls} call{'' if run.calls == 1 else 's'}"
-        facts = [f"{turns}, {calls}", usage_in_words(ended.total)]
+        done = f"{counted(ended.turn_count, 'turn')}, {counted(run.calls, 'call')}"
+        facts = [done, usage_in_words(ended.total)]
         if run.limits is not None:
             facts.append(limits_in_words(run.limits))
         facts += [

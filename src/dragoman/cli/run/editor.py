@@ -147,10 +147,10 @@ class LineEditor:
     async def _prompt(
         self, session: "PromptSession[str]", prompt: str, default: Callable[[], str]
     ) -> str | None:
+        self._hint = ""
         with self._ahead.paused(), suppress(EOFError):
             self._ahead.add(await until_silent(self._descriptor))
             clear_typeahead(self._input)
-            self._hint = ""
             return await session.prompt_async(
                 lambda: f"{self._hint}\n{prompt}" if self._hint else prompt,
                 default=default(),

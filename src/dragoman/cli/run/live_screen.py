@@ -203,10 +203,9 @@ class LiveScreen:
             self._is_mid_line, self._tail, self._drawn = bool(self._tail), "", []
         else:
             width = self.width
-            while _cells_of(self._tail) >= width:
-                head = _head(self._tail, width - 1)
-                pieces.append(f"{head}\n")
-                self._tail = self._tail[len(head) :]
+            if _cells_of(self._tail) >= width:
+                *whole, self._tail = _broken(self._tail, width - 1)
+                pieces += [f"{line}\n" for line in whole]
             rows = [self._tail] if self._tail else []
             rows += self._drawn_rows(width)
             pieces.append("\n".join(rows))
@@ -263,16 +262,24 @@ class LiveScreen:
             self._stream.flush()
 
 
-def _head(row: str, width: int) -> str:
-    """As much of a row with styles as fits; the rest goes on in the same style."""
-    at = 0
-    for piece in _STYLES_OR_TEXT.findall(row):
-        if not piece.startswith("\x1b"):
-            if cells(piece) > width:
-                return row[: at + max(len(cut_to(piece, width + 1)) - 1, 1)]
-            width -= cells(piece)
-        at += len(piece)
-    return row
+def _broken(line: str, width: int) -> list[str]:
+    """A line with styles in rows of at most `width` cells; a style goes on in the next row."""
+    rows = [""]
+    room = width
+    for piece in _STYLES_OR_TEXT.findall(line):
+        if piece.startswith("\x1b"):
+            rows[-1] += piece
+            continue
+        start = 0
+        for at, char in enumerate(piece):
+            size = cells(char)
+            if size > room:
+                rows[-1] += piece[start:at]
+                rows.append("")
+                start, room = at, width
+            room -= size
+        rows[-1] += piece[start:]
+    return rows
 
 
 def _cells_of(row: str) -> int:

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dragoman.inspection.layout import Span
 from dragoman.inspection.terminal_text import Style, cells, pad
 
-# Characters after a mark without the one that closes it. A sentence in bold is shorter; what is longer is shown as it is.
+# Characters that are held back: a sentence in bold and a row of a table are shorter. What is longer is shown as it is.
 _MAX_HELD = 1_000
 _MAX_TABLE = 200  # rows that are held back
 _RULE_CELLS = 40
@@ -138,11 +138,16 @@ class MarkdownText:
         pieces: list[Span] = []
         *whole, rest = text.split("\n")
         for line in whole:
-            self._held += line
-            pieces += self._advance(width, is_whole=True)
-        self._held += rest
-        pieces += self._advance(width, is_whole=False)
+            pieces += self._hold(line, width, is_whole=True)
+        pieces += self._hold(rest, width, is_whole=False)
         return [piece for piece in pieces if piece.text]
+
+    def _hold(self, text: str, width: int, *, is_whole: bool) -> Iterator[Span]:
+        """Take more of a line. A long text is taken in pieces, because marks are looked for in all that is held."""
+        for start in range(0, max(len(text), 1), _MAX_HELD):
+            self._held += text[start : start + _MAX_HELD]
+            is_last = start + _MAX_HELD >= len(text)
+            yield from self._advance(width, is_whole=is_whole and is_last)
 
     def close(self, width: int) -> list[Span]:
         """What is still held back, at the end of the answer."""
@@ -158,9 +163,10 @@ class MarkdownText:
     def _advance(self, width: int, *, is_whole: bool) -> Iterator[Span]:
         """Show what is clear. `is_whole`: all of the line is held."""
         if not self._is_begun:
-            if not is_whole and self._is_undecided():
+            is_long = len(self._held) > _MAX_HELD
+            if not is_whole and not is_long and self._is_undecided():
                 return
-            if _ROW.match(self._held) and not self._fence:
+            if _ROW.match(self._held) and not self._fence and not is_long:
                 if is_whole:
                     self._table.append(self._held)
                     self._held = ""

@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 from dragoman._json import as_object, loads, repeats_names
 from dragoman.cli.run.keyboard import Keyboard
 from dragoman.cli.run.live_screen import LiveScreen
+from dragoman.cli.screen import counted
 from dragoman.engine.approval import Approval, FileChange
 from dragoman.engine.builtin.gate import Ask, Consent, GateRefusal
 from dragoman.engine.mcp.host import (
@@ -48,18 +49,27 @@ class Person:
         self._screen = screen
         self._keyboard = keyboard
         self._turn = asyncio.Lock()  # held while waiting for an answer: there is one terminal
+        self._is_typing = False  # the person may be typing the next prompt
 
     async def next_question(self) -> str | None:
         """The next prompt; None: the person has ended the input."""
-        self._screen.show(())
-        self._screen.ask("")
-        try:
-            line = await self._keyboard.read_question(_PROMPT)
-        finally:
-            self._screen.answered()
-        if line is None:
+        async with self._turn:
             self._screen.show(())
-        return line
+            self._screen.ask("")
+            self._is_typing = True
+            try:
+                line = await self._keyboard.read_question(_PROMPT)
+            finally:
+                self._is_typing = False
+                self._screen.answered()
+            if line is None:
+                self._screen.show(())
+            return line
+
+    def _announce(self) -> None:
+        """Tell a person who is typing that there is something else to see: it is shown when the line is sent."""
+        if self._is_typing:
+            self._keyboard.remind(_PROMPT, "something waits for your answer: Enter shows it")
 
     def remind(self) -> None:
         """Handle Ctrl-C while nothing is running."""
@@ -72,6 +82,7 @@ class Person:
     def show(self, *lines: Line) -> None:
         """Show lines, whatever else is on the screen."""
         self._screen.show(*lines)
+        self._announce()
 
     async def choose(self, words: Mapping[str, T], prompt: str, *lines: Line) -> T | None:
         """Ask for one of several answers, by any of their words; None if the person ends the input.
@@ -79,6 +90,7 @@ class Person:
         Lines that do not fit on the screen are shown page by page, and the question comes after the last page; on an earlier
         page the only possible answer is `no`. No other output is written between the pages.
         """
+        self._announce()
         async with self._turn:
             pages = _pages(lines, self._screen.width, max(self._screen.height - 2, _LEAST_ROWS))
             try:
@@ -110,6 +122,7 @@ class Person:
         Raises:
             EOFError: the person has ended the input.
         """
+        self._announce()
         async with self._turn:
             while True:
                 self._screen.ask("", *lines)
@@ -228,7 +241,7 @@ def _field(name: str, text: str, room: int, escaped: Counter[str]) -> Iterator[L
     if len(lines) == 1 and not ends_a_line and cells(label) + cells(lines[0]) <= room:
         yield (Span(f"{_INDENT}{label}{lines[0]}"),)
         return
-    size = f"{_counted(len(lines), 'line')}, {_counted(len(text), 'character')}"
+    size = f"{counted(len(lines), 'line')}, {counted(len(text), 'character')}"
     if ends_a_line:
         size += ", newline at the end"
     yield (Span(f"{_INDENT}{label}"), Span(size, "faint"))
@@ -237,10 +250,6 @@ def _field(name: str, text: str, room: int, escaped: Counter[str]) -> Iterator[L
         yield (Span(f"{_INDENT}| ", "faint"), Span(first))
         for piece in more:
             yield (Span(f"{_INDENT}  "), Span(piece))
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _is_worth_a_diff(changes: Sequence[FileChange]) -> bool:
@@ -310,6 +319,7 @@ def _fields(call: Call) -> Iterator[tuple[str, str]]:
 
 _YES_OR_NO = {"y": True, "yes": True, "n": False, "no": False}
 _MOST_LINES = 20
+_MOST_DEFAULT = 200  # characters
 _DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
 
 
@@ -384,7 +394,8 @@ class TerminalHost:
 
 def _prompt(field: Field) -> str:
     hint = {"boolean": " (yes or no)", "integer": " (a whole number)", "number": " (a number)"}
-    usual = "" if field.default is None else f" [{visible_line(str(field.default))}]"
+    usual = visible_line(str(field.default)[:_MOST_DEFAULT])
+    usual = "" if field.default is None else f" [{usual}]"
     needed = " (required)" if field.is_required and field.default is None else ""
     name = visible_line(field.title or field.name)
     return f"{name}{hint.get(field.kind, '')}{needed}{usual}: "

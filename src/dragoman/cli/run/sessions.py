@@ -10,6 +10,7 @@ import re
 import secrets
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 
@@ -129,8 +130,12 @@ class Sessions:
 
     def _files(self, folder: Path) -> list[Path]:
         """The files of a folder, the newest first."""
-        found = [path for path in folder.glob("*.json") if is_session_id(path.stem)]
-        return sorted(found, key=lambda path: (path.stat().st_mtime_ns, path.name), reverse=True)
+        found: list[tuple[int, str]] = []
+        for path in folder.glob("*.json"):
+            with suppress(FileNotFoundError):  # another run deletes old ones
+                if is_session_id(path.stem):
+                    found.append((path.stat().st_mtime_ns, path.name))
+        return [folder / name for _, name in sorted(found, reverse=True)]
 
     def _forget_old(self, folder: Path) -> None:
         for file in self._files(folder)[MAX_KEPT:]:

@@ -34,6 +34,7 @@ from dragoman.config.settings import McpServerSettings, Settings
 from dragoman.config.trust import plain_http
 from dragoman.core.secrets import Secrets, redact
 from dragoman.engine.approval import Policy
+from dragoman.engine.results import encodable
 from dragoman.engine.settings import EngineSettings
 from dragoman.errors import ConfigError, GatewayError
 from dragoman.inspection.layout import Line, Span
@@ -53,7 +54,8 @@ You are an agent in a terminal. You work in the folder {root} on {system}. The u
 def instructions_for(root: Path, sandbox: str) -> str:
     """The default instructions. `sandbox`: a sentence on how commands are run; may be empty."""
     system = f"{platform.system()} ({platform.machine()})"
-    return _TEXT.format(root=root, system=system, sandbox=f" {sandbox}" if sandbox else "")
+    folder = encodable(str(root))
+    return _TEXT.format(root=folder, system=system, sandbox=f" {sandbox}" if sandbox else "")
 
 
 _SERVERS = "dragoman.engine.mcp."

@@ -399,7 +399,7 @@ class _Workspace:
                     if file.before is None:
                         self._root.delete(file.path)
                     else:
-                        self._root.write(file.path, file.before)
+                        self._root.write(file.path, file.before, like=file.status)
             raise
 
 

@@ -156,6 +156,17 @@ class _ShowsChanges(Protocol):
     async def preview(self, call: Call) -> Sequence[FileChange]: ...
 
 
+def _subjects_of(tool: Tool, call: Call) -> tuple[Subject, ...]:
+    """The subjects of a call.
+
+    Raises:
+        ToolError: the arguments do not fit, or a path leads out of the root.
+    """
+    if isinstance(tool, _NamesSubjects):
+        return tuple(tool.subjects(call))
+    return (Subject("input", call.input),)
+
+
 class GuardedTool:
     """A tool behind a gate. `inner`: the tool itself."""
 
@@ -171,13 +182,14 @@ class GuardedTool:
         tool, call = self.inner, invocation.call
         declaration = tool.offer.declaration
         name = flat_name(declaration.name, declaration.namespace)
-        subjects = (
-            tuple(tool.subjects(call))
-            if isinstance(tool, _NamesSubjects)
-            else (Subject("input", call.input),)
-        )
+        subjects = _subjects_of(tool, call)
         preview = tool.preview if isinstance(tool, _ShowsChanges) else None
         await self._gate.check(name, call, subjects, preview)
+        if _subjects_of(tool, call) != subjects:
+            # A link was changed while a person was asked.
+            raise ToolError(
+                f"a path of this call of {name} leads elsewhere now: it was not run. Call it again."
+            )
         seconds = RUN_SECONDS if tool.offer.timeout is None else tool.offer.timeout
         limit = asyncio.timeout(seconds)
         try:

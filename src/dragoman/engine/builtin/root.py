@@ -13,7 +13,7 @@ import os
 import secrets
 import stat
 from collections.abc import Generator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from dragoman.errors import ConfigError, ToolError
@@ -121,12 +121,13 @@ class Root:
         Raises:
             ToolError: the path does not exist, or leads out of the root.
         """
-        with ExitStack() as stack:
-            walk = _PathWalk(self, stack, path, make_folders=make_folders)
-            try:
-                yield walk.run(self.names(path), follow=follow, may_miss=may_miss)
-            except OSError as error:
-                raise ToolError(f"{path}: {_reason(error)}") from error
+        walk = _PathWalk(self, path, make_folders=make_folders)
+        try:
+            yield walk.run(self.names(path), follow=follow, may_miss=may_miss)
+        except OSError as error:
+            raise ToolError(f"{path}: {_reason(error)}") from error
+        finally:
+            walk.close()
 
     def open_root(self) -> int:
         """Open the root, which must still be the same folder."""
@@ -236,16 +237,19 @@ class Root:
 
 
 class _PathWalk:
-    """The walk along one path. `_trail` holds the open folders from the root on, so that `..` needs no system call."""
+    """The walk along one path. `_trail` holds the open folders from the root on, so that `..` opens nothing."""
 
-    def __init__(self, root: Root, stack: ExitStack, path: str, *, make_folders: bool) -> None:
+    def __init__(self, root: Root, path: str, *, make_folders: bool) -> None:
         self._root = root
-        self._stack = stack
         self._path = path
         self._make_folders = make_folders
         self._trail: list[tuple[str, int]] = []
         self._links = 0
-        self._top = self._keep(root.open_root())
+        self._top = root.open_root()
+
+    def close(self) -> None:
+        self._leave(len(self._trail))
+        os.close(self._top)
 
     def run(self, names: list[str], *, follow: bool, may_miss: bool) -> Location:
         """The place that the names lead to."""
@@ -255,7 +259,7 @@ class _PathWalk:
             if name == "..":
                 if not self._trail:
                     raise ToolError(f"{self._path} leads out of {self._root.path}")
-                self._trail.pop()
+                self._leave(1)
                 continue
             is_last = not waiting
             target = self._link(name) if follow or not is_last else None
@@ -307,7 +311,7 @@ class _PathWalk:
             names = self._root.names(target)
         except ToolError as error:
             raise ToolError(f"{self._path} leads out of {self._root.path} by a link") from error
-        self._trail.clear()
+        self._leave(len(self._trail))
         return names
 
     def _enter(self, name: str) -> None:
@@ -317,11 +321,12 @@ class _PathWalk:
         if self._make_folders:
             with suppress(FileExistsError):
                 os.mkdir(name, dir_fd=here)
-        self._trail.append((name, self._keep(os.open(name, FOLDER_FLAGS, dir_fd=here))))
+        self._trail.append((name, os.open(name, FOLDER_FLAGS, dir_fd=here)))
 
-    def _keep(self, opened: int) -> int:
-        self._stack.callback(os.close, opened)
-        return opened
+    def _leave(self, count: int) -> None:
+        """Close the innermost folders: a path may enter and leave thousands."""
+        for _ in range(count):
+            os.close(self._trail.pop()[1])
 
 
 def _split(path: str) -> list[str]:

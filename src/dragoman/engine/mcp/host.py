@@ -8,8 +8,8 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from math import isfinite
 from typing import Literal, Protocol, cast
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 
@@ -22,14 +22,22 @@ __all__ = (
     "Host",
     "TimeLimits",
     "form_from_schema",
+    "link_to",
     "read_value",
 )
 
 
 MAX_FIELDS = 50
 """Fields of one form. A person would not fill in more at a terminal, and a server that asks for more is broken."""
+MAX_CHOICES = 100
+"""Choices of one field."""
+MAX_NAME = 200
+"""Characters of the name of a field or of a choice."""
 MAX_WORDS = 4000
 """Characters of a message or a description that are shown."""
+
+# An integer may be too large for a float; no person types such a number.
+_LARGEST = 1e300
 
 FieldKind = Literal["string", "integer", "number", "boolean", "choice", "choices"]
 """The type of a value that a server asks for."""
@@ -97,6 +105,19 @@ class Host(Protocol):
         ...
 
 
+def link_to(url: str, message: str) -> ElicitationLink:
+    """The question to visit an address.
+
+    Raises:
+        ValueError: it is no address, or one in which a browser may find another host than the person is shown.
+    """
+    parts = urlsplit(url)
+    is_web = parts.scheme in ("http", "https")
+    if "\\" in url or " " in url or not url.isprintable() or (is_web and not parts.hostname):
+        raise ValueError("expected `url`, an address without backslashes and blanks")
+    return ElicitationLink(message=message, url=url)
+
+
 def form_from_schema(message: str, schema: _Schema) -> ElicitationForm:
     """The form that a `requestedSchema` describes: one object of plain values.
 
@@ -133,6 +154,11 @@ def _field(name: str, value: object, *, is_required: bool) -> Field:
         kind, bounds = "choice", ("", "")
     else:
         bounds = ("minLength", "maxLength") if kind == "string" else ("minimum", "maximum")
+    shown = [name, *(text for pair in choices for text in pair)]
+    if len(choices) > MAX_CHOICES or max(map(len, shown)) > MAX_NAME:
+        raise ValueError(
+            f"expected at most {MAX_CHOICES} choices, and names of {MAX_NAME} characters"
+        )
     if kind not in ("string", "integer", "number", "boolean", "choice", "choices"):
         raise ValueError(f"expected a plain value for {name!r}, got a schema of type {kind!r}")
     return Field(
@@ -181,7 +207,9 @@ def _text(schema: _Schema, key: str) -> str:
 
 
 def _bound(value: object) -> float | None:
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return float(value) if abs(value) < _LARGEST else None
 
 
 def read_value(field: Field, text: str) -> object:
@@ -224,7 +252,7 @@ def _number(field: Field, typed: str) -> int | float:
     except ValueError:
         wanted = "a whole number" if field.kind == "integer" else "a number"
         raise ValueError(f"expected {wanted}, got {typed!r}") from None
-    if not isfinite(value):
+    if not abs(value) < _LARGEST:
         raise ValueError(f"expected a number, got {typed!r}")
     _check_size(field, value, "")
     return value

@@ -30,6 +30,7 @@ from dragoman.engine.mcp.host import (
     Host,
     TimeLimits,
     form_from_schema,
+    link_to,
 )
 from dragoman.engine.mcp.oauth import Authorization, needs_authorization
 from dragoman.engine.mcp.session import (
@@ -77,7 +78,7 @@ class McpConnection:
     """One connection to a server. `on_listing` gets its tools when the server is ready, and again when they change.
 
     host: asks the person the server's questions; None: questions are declined.
-    authorize: returns the authorization of HTTP requests; None: only the headers.
+    authorize: returns the authorization of HTTP requests, or None if the headers are enough.
     """
 
     def __init__(
@@ -85,8 +86,8 @@ class McpConnection:
         settings: McpServerSettings,
         on_listing: Callable[[tuple[types.Tool, ...]], None],
         *,
-        host: Host | None = None,
-        authorize: Callable[[], Authorization | None] = lambda: None,
+        host: Host | None,
+        authorize: Callable[[], Authorization | None],
     ) -> None:
         self.ending = ConnectionEnd(mcp_secrets(settings, os.environ))
         self._settings = settings
@@ -212,7 +213,7 @@ class McpConnection:
             question = (
                 form_from_schema(params.message, params.requested_schema)
                 if isinstance(params, types.ElicitRequestFormParams)
-                else ElicitationLink(message=params.message[:MAX_WORDS], url=params.url)
+                else link_to(params.url, params.message[:MAX_WORDS])
             )
         except ValueError as error:
             return types.ErrorData(code=types.INVALID_PARAMS, message=str(error))

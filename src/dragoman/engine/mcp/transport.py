@@ -305,7 +305,7 @@ def _refusal(line: bytes) -> JSONRPCError | None:
         number: object = loads(bytes(fields["id"]))
     except (MalformedJson, KeyError):
         return None
-    if "method" in fields or not isinstance(number, (int, str)):
+    if "method" in fields or not isinstance(number, (int, str)) or isinstance(number, bool):
         return None
     error = ErrorData(code=INVALID_REQUEST, message="an answer that the protocol does not allow")
     return JSONRPCError(jsonrpc="2.0", id=number, error=error)

@@ -8,8 +8,9 @@ every task has ended when the run returns, and `turns` is a conversation that ca
 import asyncio
 import logging
 import random
-from collections.abc import Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -34,6 +35,8 @@ from dragoman.engine.validation import check_arguments
 from dragoman.errors import ConfigError, GatewayError
 from dragoman.model.outcome import ErrorInfo
 from dragoman.model.request import Request, ToolChoice, Turn
+
+T = TypeVar("T")
 
 logger = logging.getLogger("dragoman.engine")
 
@@ -83,11 +86,24 @@ class Run:
             ConfigError: two tools have the same name.
         """
         toolbox = self._gather()
-        outcome: RunEnded | Exception
+        return await self._in_group(lambda group: self._run_within_time(group, toolbox))
+
+    async def compact(self) -> bool:
+        """Replace older turns with a summary now, however long the conversation is. Returns whether turns were replaced.
+
+        Raises:
+            ConfigError: two tools have the same name.
+        """
+        toolbox = self._gather()
+        return await self._in_group(lambda group: self._compact(group, toolbox, is_full=True))
+
+    async def _in_group(self, work: Callable[[asyncio.TaskGroup], Awaitable[T]]) -> T:
+        """The result of the work; every task of its group has ended then."""
+        outcome: T | Exception
         try:
             async with asyncio.TaskGroup() as group:
                 try:
-                    outcome = await self._run_within_time(group, toolbox)
+                    outcome = await work(group)
                 except Exception as error:
                     # Mostly an exception of the observer. Raise it outside the group, because the group would wrap it.
                     outcome = error
@@ -98,11 +114,6 @@ class Run:
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
-
-    async def compact(self) -> bool:
-        """Replace older turns with a summary now, however long the conversation is. Returns whether turns were replaced."""
-        async with asyncio.TaskGroup() as group:
-            return await self._compact(group, self._gather(), is_full=True)
 
     async def _run_within_time(self, group: asyncio.TaskGroup, toolbox: Toolbox) -> RunEnded:
         seconds = self._settings.max_seconds

@@ -32,7 +32,7 @@ from dragoman.engine.events import (
     ModelSpoke,
     Settlement,
 )
-from dragoman.engine.results import STILL_RUNNING, check_output, cut_text, fit_content
+from dragoman.engine.results import STILL_RUNNING, check_output, cut_text, encodable, fit_content
 from dragoman.engine.run.model import IdleTimeout, Model
 from dragoman.engine.settings import EngineSettings
 from dragoman.engine.toolbox import Entry
@@ -483,7 +483,7 @@ def _settle(
 
 
 def _failed(order: RunCall, text: str, elapsed: float) -> Settled:
-    content = (Text(text=cut_text(text, MAX_ERROR_CHARACTERS)),)
+    content = (Text(text=encodable(cut_text(text, MAX_ERROR_CHARACTERS))),)
     return Settled(number=order.number, how="failed", content=content, elapsed=elapsed)
 
 

@@ -119,6 +119,7 @@ def test_a_patch_that_cannot_be_applied_changes_nothing(root: Path, text: str, w
 
 
 def test_a_write_that_fails_puts_the_others_back(root: Path) -> None:
+    (root / "gone.txt").chmod(0o755)
     (root / "blocker").write_text("a file where a folder is needed\n", encoding="utf-8")
     before = files(root)
     text = patch(
@@ -134,6 +135,7 @@ def test_a_write_that_fails_puts_the_others_back(root: Path) -> None:
     )
     assert error_of(apply_patch_tool(Root(root)), input=text)
     assert files(root) == before
+    assert stat.S_IMODE((root / "gone.txt").stat().st_mode) == 0o755
 
 
 def test_a_moved_file_keeps_its_permissions(root: Path) -> None:

@@ -160,6 +160,22 @@ def test_a_link_does_not_lead_around_a_rule(tmp_path: Path) -> None:
     assert not list((tmp_path / "secret").iterdir())
 
 
+def test_a_link_that_is_changed_while_a_person_is_asked_leads_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "open").mkdir()
+    (tmp_path / "link").symlink_to("open")
+
+    async def ask(approval: Approval) -> Consent:
+        assert [subject.text for subject in approval.subjects] == ["link/a", "open/a"]
+        (tmp_path / "link").unlink()
+        (tmp_path / "link").symlink_to("secrets")
+        return True
+
+    write = guarded(write_tool(Root(tmp_path)), read_policy('deny = ["write: secrets/**"]'), ask)
+    assert "leads elsewhere now" in error_of(write, path="link/a", content="x")
+    assert not list((tmp_path / "secrets").iterdir())
+
+
 def test_arguments_that_do_not_fit_are_refused_before_anyone_is_asked(tmp_path: Path) -> None:
     person = Person()
     write = guarded_write(tmp_path, Policy(), person)

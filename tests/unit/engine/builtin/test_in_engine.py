@@ -1,6 +1,7 @@
 """The built-in tools in the engine: read side by side, written one by one, refused in words, and gone when the run is stopped."""
 
 import asyncio
+import os
 from pathlib import Path
 
 from dragoman._json import dumps_document
@@ -64,6 +65,15 @@ def test_a_turn_of_all_tools_works_on_real_files(tmp_path: Path) -> None:
     assert found[7] == "a.txt\nb.txt"
     assert "leads out" in found[8]
     assert "path: expected string, got 3" in found[9]
+
+
+def test_the_name_of_a_file_that_is_no_text_can_be_sent(tmp_path: Path) -> None:
+    name = tmp_path / os.fsdecode(b"caf\xe9.txt")
+    name.write_text("alpha\n", encoding="utf-8")
+    calls = [call(1, "glob", pattern="*.txt"), call(2, "grep", pattern="alpha")]
+    engine = Engine(Script(answer_calls(*calls), answer_text()), terminal_tools(tmp_path))
+    ended = asyncio.run(asyncio.wait_for(engine.run(ASK), SECONDS))
+    assert results_of(ended) == ["caf\ufffd.txt", "caf\ufffd.txt:1:alpha"]
 
 
 def test_what_is_denied_is_read_by_the_model_and_the_run_goes_on(tmp_path: Path) -> None:

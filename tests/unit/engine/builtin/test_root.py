@@ -283,6 +283,15 @@ def test_no_file_stays_open(place: Path) -> None:
     assert open_files() <= before
 
 
+def test_a_path_that_goes_up_and_down_holds_few_folders_open(place: Path) -> None:
+    (place / "link-far").symlink_to("inner/../" * 400 + "inner")
+    before = open_files()
+    with Root(place).located("link-far/../link-far/../" * 10 + "inner/other.txt") as found:
+        assert found.path == "inner/other.txt"
+        assert len(open_files() - before) <= 2
+    assert open_files() <= before
+
+
 names = st.sampled_from(
     ["..", ".", "", "file.txt", "inner", "deep", "link-in", "link-up", "link-out", "link-absolute", "link-absolute-in",
      "link-back", "link-loop", "link-gone", "secret.txt", "root", "root-beside", "new", "~", "*", "\\", "etc", "passwd"]

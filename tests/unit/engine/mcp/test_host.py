@@ -2,7 +2,14 @@
 
 import pytest
 
-from dragoman.engine.mcp.host import MAX_FIELDS, Field, form_from_schema, read_value
+from dragoman.engine.mcp.host import (
+    MAX_CHOICES,
+    MAX_FIELDS,
+    Field,
+    form_from_schema,
+    link_to,
+    read_value,
+)
 
 
 def field_of(schema: object, *, required: bool = False) -> Field:
@@ -18,6 +25,7 @@ def field_of(schema: object, *, required: bool = False) -> Field:
         ({"type": "string", "default": "Ada"}, "", "Ada"),
         ({"type": "string"}, "", None),
         ({"type": "integer"}, "-3", -3),
+        ({"type": "integer", "minimum": -(10**400)}, "4", 4),
         ({"type": "number"}, "1.5", 1.5),
         ({"type": "boolean"}, "Y", True),
         ({"type": "boolean", "default": True}, "no", False),
@@ -44,6 +52,7 @@ def test_typed_text_is_read_as_the_field_says(schema: object, typed: str, value:
     [
         ({"type": "integer"}, "1.5", "a whole number"),
         ({"type": "number"}, "nan", "a number"),
+        ({"type": "integer"}, "9" * 400, "a number"),
         ({"type": "number", "minimum": 2}, "1", "at least 2"),
         ({"type": "integer", "maximum": 2}, "3", "at most 2"),
         ({"type": "boolean"}, "perhaps", "yes or no"),
@@ -60,6 +69,16 @@ def test_text_that_is_no_such_value_is_refused_in_words(
         read_value(field_of(schema), typed)
 
 
+@pytest.mark.parametrize(
+    "url",
+    ["http://[", "http://there.example\\@here.example/", "http://a b/", "http:/x", "https://a\n.b"],
+)
+def test_address_that_a_browser_reads_differently_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match=r"expected|Invalid"):
+        link_to(url, "?")
+    assert link_to("https://there.example/ü?a=b#c", "?").url == "https://there.example/ü?a=b#c"
+
+
 def test_required_value_cannot_be_left_out() -> None:
     with pytest.raises(ValueError, match="required"):
         read_value(field_of({"type": "string"}, required=True), " ")
@@ -71,6 +90,9 @@ def test_required_value_cannot_be_left_out() -> None:
         {"properties": {"x": {"type": "object"}}},
         {"properties": {"x": {"type": "array", "items": {"type": "string"}}}},
         {"properties": {"x": True}},
+        {"properties": {"x": {"type": "string", "enum": list(range(MAX_CHOICES + 1))}}},
+        {"properties": {"x": {"type": "string", "enum": ["a" * 1000]}}},
+        {"properties": {"a" * 1000: {"type": "string"}}},
         {"properties": []},
         {"properties": {str(number): {"type": "string"} for number in range(MAX_FIELDS + 1)}},
     ],
