@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from itertools import chain
 from typing import Protocol
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from dragoman.core.failures import error_info
 from dragoman.core.secrets import Secrets
@@ -153,29 +153,52 @@ class AnswerReader:
         return self._restore(step.events)
 
 
-class AnswerWriter(Struct, eq=False):
-    """Writes one reply to the client. The log reads `tally`, `problems` and `losses`.
+class AnswerWriter:
+    """Writes one reply to the client. The log reads `tally`, `problems` and `losses`. No struct, as `server.client.Client`."""
 
-    _secrets: the upstream's secrets; removed from its errors, and from answers that end with an error.
-    """
+    __slots__ = (
+        "_client",
+        "_error",
+        "_interpreter",
+        "_is_done",
+        "_last",
+        "_on_body",
+        "_pending",
+        "_plan",
+        "_rest",
+        "_secrets",
+        "_waiting",
+        "is_stream",
+        "losses",
+        "problems",
+        "tally",
+    )
 
-    _plan: AnswerPlan
-    _client: ClientWriter
-    _on_body: Callable[[TranslatedBody], None]
-    _secrets: Secrets
-    tally: Tally | None = None  # of what was read so far; None: nothing
-    problems: tuple[Problem, ...] = ()
-    losses: tuple[Loss, ...] = ()
-    # After the last event of a stream, the end of the HTTP body may still have to be read.
-    is_stream: bool = False
-    _interpreter: Interpreter | None = None
-    # State that the last read of a stream leaves for `_write_stream`, which waits for the end of `forward`.
-    _is_done: bool = False
-    _last: bytes = b""
-    _pending: Pending = None
-    _rest: list[bytes] = []  # pieces of a read that is too large for one step
-    _waiting: int = 0  # buffered bytes of an incomplete frame
-    _error: Exception | None = None
+    def __init__(
+        self,
+        plan: AnswerPlan,
+        client: ClientWriter,
+        on_body: Callable[[TranslatedBody], None],
+        secrets: Secrets,
+    ) -> None:
+        """`secrets`: the upstream's; removed from its errors, and from answers that end with an error."""
+        self._plan = plan
+        self._client = client
+        self._on_body = on_body
+        self._secrets = secrets
+        self.tally: Tally | None = None  # of what was read so far; None: nothing
+        self.problems: tuple[Problem, ...] = ()
+        self.losses: tuple[Loss, ...] = ()
+        # After the last event of a stream, the end of the HTTP body may still have to be read.
+        self.is_stream = False
+        self._interpreter: Interpreter | None = None
+        # State that the last read of a stream leaves for `_write_stream`, which waits for the end of `forward`.
+        self._is_done = False
+        self._last = b""
+        self._pending: Pending = None
+        self._rest: list[bytes] = []  # a read that is too large for one step
+        self._waiting = 0  # buffered bytes of an incomplete frame
+        self._error: Exception | None = None
 
     @property
     def obsidian(self) -> ObsidianAnswer | None:
@@ -284,12 +307,13 @@ class AnswerWriter(Struct, eq=False):
         interpreter = self._interpreter
         if interpreter is None:
             return False
-        is_short = len(pieces) == 1 and len(pieces[0]) + self._waiting <= SHORT  # as nearly all are
-        if not is_short and not is_one_step(pieces, self._waiting):
-            self._rest = pieces.copy()  # the list belongs to the caller
+        data = b"".join(pieces)  # the list belongs to the caller
+        # The first comparison is that of `is_one_step`, and nearly all reads are short.
+        if len(data) + self._waiting > SHORT and not is_one_step([data], self._waiting):
+            self._rest = [data]
             return False
         try:
-            return self._pass(interpreter, interpreter.feed(b"".join(pieces)))
+            return self._pass(interpreter, interpreter.feed(data))
         except Exception as error:
             # The event loop calls `_take` and could not handle the exception: `_catch_up` raises it again.
             self._error = error

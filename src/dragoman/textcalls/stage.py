@@ -180,8 +180,14 @@ class PendingCalls(Struct, eq=False):
         self._release(out, None)
         return tuple(out)
 
-    def pass_on(self, events: Iterable[Event]) -> tuple[Event, ...]:
+    def pass_on(self, events: tuple[Event, ...]) -> tuple[Event, ...]:
         """Return the events to emit now."""
+        if not self._ids:  # nothing was held so far, so each part keeps its number
+            for event in events:
+                if isinstance(event, PartStarted):
+                    self._numbers[event.part] = self._count
+                    self._count += 1
+            return events
         out: list[Event] = []
         for event in events:
             part = None if isinstance(event, _ABOUT_NO_PART) else event.part
@@ -446,7 +452,7 @@ class TextCallStage(Struct, eq=False):
                     text.is_plain = False
                 events += self._finish(Finished("stop", number, inferred=True))
         events.append(Completed())
-        return tuple(events) if self.pending is None else self.pending.pass_on(events)
+        return tuple(events) if self.pending is None else self.pending.pass_on(tuple(events))
 
     def _choice(self, number: int) -> ScannedChoice:
         choice = self._choices.get(number)

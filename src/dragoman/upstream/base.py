@@ -54,7 +54,7 @@ class CheckResult(Struct, frozen=True):
 
 
 Take = Callable[[list[bytes]], bool]
-"""Takes the pieces of one read of an answer. False: it wants no more for now. It must not raise."""
+"""Takes the pieces of one read of an answer, not the list. False: it wants no more for now. It must not raise."""
 
 
 class UpstreamReply(ABC):

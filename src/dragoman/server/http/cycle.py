@@ -31,6 +31,8 @@ STATUS_LINES = {
 }
 
 _LINE = b"%b: %b\r\n"
+# Numbers, because CPython 3.11 raises and drops an error before it searches bytes for bytes.
+_LF, _CR = 0x0A, 0x0D
 
 # From this size on, copying the bytes of a stream costs more than passing them on in pieces.
 _LARGE = 32 * 1024
@@ -227,7 +229,7 @@ class Cycle:
         names_and_values = tuple(chain.from_iterable(fields))
         sent = b"".join(names_and_values)
         # A header value with a line end in it could inject further headers.
-        if b"\n" in sent or b"\r" in sent:
+        if _LF in sent or _CR in sent:
             raise ValueError("expected headers without line ends; one contains a line end")
         head = _LINE * len(fields) % names_and_values
         line = STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status

@@ -382,7 +382,9 @@ class UpstreamConnection(asyncio.Protocol):
             del pieces[self._whole :]
         if pieces:
             self._waiting_since = self._loop.time()
-            if not take(self._taken()):
+            is_wanted = take(pieces)
+            pieces.clear()
+            if not is_wanted:
                 self._take = None
                 self._wake(goes_on=False)
                 return
