@@ -134,9 +134,12 @@ def plan_request(asked: ClientRequest, target: AttemptTarget, *, stream: bool) -
     """The request for this upstream.
 
     Raises:
-        RequestRefused: the upstream's dialect cannot express the request, and the policy refuses the loss.
+        RequestRefused: the upstream's dialect cannot express the request, and the policy refuses the loss; or the gateway
+            cannot stop at its stop sequences.
     """
     planned = _encoded(asked, target, stream=stream)
+    if planned.encoded.stop:
+        _check_stops(planned.encoded.stop, target)
     settings = target.settings
     if settings.drop_fields:
         planned = _without_fields(planned, settings.drop_fields)
@@ -253,20 +256,20 @@ def plan_answer(  # noqa: PLR0913 -- the request and what was sent for it, and w
     *,
     seed: str,
     clock: Callable[[], float],
+    asked_at: float | None = None,
     profile: Profile = "default",
     repeated: Request | None = None,
     hashes_inputs: bool = False,
 ) -> AnswerPlan:
     """How the answer is read, and how it is encoded for the client.
 
-    seed: for minted ids. repeated: the request that the answer repeats (`settings_of_client`), if any. hashes_inputs: see `DecodeContext`.
+    seed: for minted ids. asked_at: when the request was sent, if that was not just now. hashes_inputs: see `DecodeContext`.
+    repeated: the request that the answer repeats (`settings_of_client`), if any.
     """
-    relay: Relay = "none"
-    if target.is_same_dialect and profile == "default":
-        relay = _relay(request, target, repeated)
+    relay = _relay(request, target, repeated, profile)
     names: NameMap | None = planned.names
     obsidian = None
-    stops = _stop_stage(planned.encoded.stop, target) if planned.encoded.stop else None
+    stops = stop_stage(planned.encoded.stop) if planned.encoded.stop else None
     written = None if relay == "exact" else _stage(request, planned, target, seed)
     change = _joined(written, stops)
     if target.obsidian is not None:
@@ -285,7 +288,7 @@ def plan_answer(  # noqa: PLR0913 -- the request and what was sent for it, and w
         ),
         encode=EncodeContext(
             model=request.model if target.model != request.model else None,
-            created=int(clock()),
+            created=int(clock() if asked_at is None else asked_at),
             seed=seed,
             asked_model=request.model,
             mints_id=not target.is_same_dialect,
@@ -308,8 +311,12 @@ def plan_answer(  # noqa: PLR0913 -- the request and what was sent for it, and w
     )
 
 
-def _relay(request: Request, target: AttemptTarget, repeated: Request | None) -> Relay:
+def _relay(
+    request: Request, target: AttemptTarget, repeated: Request | None, profile: Profile
+) -> Relay:
     """How an answer in the client's dialect is passed on."""
+    if not target.is_same_dialect or profile != "default":
+        return "none"
     if target.obsidian is not None or target.settings.prompted_tools is not None:
         return "none"
     # An upstream that gets the history in place of the id of a response names no previous response, or another one.
@@ -350,17 +357,17 @@ def _obsidian_answer(
     )
 
 
-def _stop_stage(sequences: tuple[str, ...], target: AttemptTarget) -> StopStage | None:
-    """The stage for stop sequences that the upstream's dialect has no field for.
+def _check_stops(sequences: tuple[str, ...], target: AttemptTarget) -> None:
+    """Check the stop sequences that the upstream's dialect has no field for.
 
     Raises:
-        RequestRefused: there are too many of them.
+        RequestRefused: there are too many of them, or they are too long.
     """
     if target.client_dialect == "chat" and len(sequences) > MAX_CHAT_STOPS:
         raise RequestRefused(
             f"expected at most {MAX_CHAT_STOPS} stop sequences, got {len(sequences)}", param="stop"
         )
-    return stop_stage(sequences)
+    stop_stage(sequences)
 
 
 def _joined(written: TextCallStage | None, stops: StopStage | None) -> Change | None:
