@@ -109,6 +109,10 @@ class Offers:
         """Return the declared parameters of a tool, in order."""
         return tuple(self._find(name).properties)
 
+    def declares(self, name: str, key: str) -> bool:
+        """Return whether a tool declares a parameter."""
+        return key in self._find(name).properties
+
     def required(self, name: str) -> tuple[str, ...]:
         names = self._find(name).schema.get("required")
         return tuple(map(str, cast("list[object]", names))) if isinstance(names, list) else ()
@@ -148,20 +152,18 @@ class Offers:
 def types_of(schema: object, root: Fields) -> Types:
     """Return the types that a sub-schema allows, through references and combinations."""
     fields = _follow(schema, root)
-    return UNTYPED if fields is None else Types(frozenset(_names_of(fields, root, [])), fields)
+    return UNTYPED if fields is None else Types(frozenset(_names_of(fields, root, {})), fields)
 
 
-def _names_of(
-    fields: Fields, root: Fields, known: list[tuple[Fields, set[JsonType]]]
-) -> set[JsonType]:
-    """Return the types of a schema. known: the schemas that were read before: branches may lead back to each other."""
-    for each, found in known:
-        if each is fields:
-            return found
+def _names_of(fields: Fields, root: Fields, known: dict[int, set[JsonType]]) -> set[JsonType]:
+    """Return the types of a schema. known: those of the schemas that were read before, by `id`: branches may lead back."""
+    found = known.get(id(fields))
+    if found is not None:
+        return found
     names = _named(fields)
     if len(known) >= _MAX_SCHEMAS:
         return names
-    known.append((fields, names))
+    known[id(fields)] = names
     for combiner in _COMBINERS:
         branches = fields.get(combiner)
         for branch in cast("list[object]", branches) if isinstance(branches, list) else ():
@@ -204,14 +206,15 @@ def _follow(schema: object, root: Fields) -> Fields | None:
         reference = fields.get("$ref")
         if not isinstance(reference, str):
             return fields
-        schema = resolve(dict(root), reference)
+        schema = resolve(root, reference)
     return None
 
 
-def as_tool_schema(schema: object) -> Fields:
+def as_tool_schema(schema: object) -> dict[str, object]:
     """Return a schema as plain values: parsed from JSON text or bytes, or unchanged."""
     if isinstance(schema, Mapping):
-        return cast("Fields", schema)
+        fields = cast("Mapping[str, object]", schema)
+        return fields if isinstance(fields, dict) else dict(fields)
     if schema is None or isinstance(schema, (bool, int, float, list)):
         return {}
     try:
