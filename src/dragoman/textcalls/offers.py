@@ -132,14 +132,15 @@ class Offers:
 
     def fitting(self, arguments: str) -> str | None:
         """Return the only tool that accepts these arguments, for a call without a name; None if not exactly one does."""
-        offers = {offer.name: offer for offer in self._offers.values()}
+        # Each tool under its last name: the first one may be that of a tool in another namespace too.
+        offers = {id(offer): (name, offer) for name, offer in self._offers.items()}
         value = cast("object", loads(arguments))
         if not isinstance(value, dict):
             return None
         members = cast("dict[str, object]", value)
         found = [
             name
-            for name, offer in offers.items()
+            for name, offer in offers.values()
             if members.keys() <= offer.properties.keys() and satisfies(dict(offer.schema), members)
         ]
         return found[0] if len(found) == 1 else None
