@@ -66,18 +66,8 @@ class Offers:
 
     def __init__(self, tools: Iterable[object] | None) -> None:
         self.any_name = tools is None
-        self._offers: dict[str, _Offer] = {}
-        for tool in tools or ():
-            offer = _read(tool)
-            if offer is not None:
-                self._add(offer)
+        self._offers = _by_name([offer for tool in tools or () if (offer := _read(tool))])
         self._types: dict[tuple[str, str], Types] = {}
-
-    def _add(self, offer: _Offer) -> None:
-        self._offers.setdefault(offer.name, offer)
-        if offer.namespace:
-            for joint in ("__", ".", "/", ":"):
-                self._offers.setdefault(f"{offer.namespace}{joint}{offer.name}", offer)
 
     def __bool__(self) -> bool:
         return self.any_name or bool(self._offers)
@@ -148,6 +138,24 @@ class Offers:
     def schema(self, name: str) -> Fields:
         """Return the schema of a tool's input."""
         return self._find(name).schema
+
+
+def _by_name(offers: Iterable[_Offer]) -> dict[str, _Offer]:
+    """Return the tools by the names that mean them. A name without its namespace counts if it means only one tool."""
+    named: dict[str, _Offer] = {}
+    members: dict[str, dict[str, _Offer]] = {}  # by name and namespace
+    for offer in offers:
+        if offer.namespace:
+            members.setdefault(offer.name, {}).setdefault(offer.namespace, offer)
+        else:
+            named.setdefault(offer.name, offer)
+    for name, spaces in members.items():
+        for space, offer in spaces.items():
+            if len(spaces) == 1:
+                named.setdefault(name, offer)
+            for joint in ("__", ".", "/", ":"):
+                named.setdefault(f"{space}{joint}{name}", offer)
+    return named
 
 
 def types_of(schema: object, root: Fields) -> Types:
