@@ -105,6 +105,7 @@ class MessageWriter:
         self._book = book
         self._is_own = is_own
         self._has_custom = "custom" in target.builtin
+        self._legacy_ids: set[str] = set()  # of the calls that were written as `function_call`
         self.repairs: list[Repair] = []
 
     @cached_property
@@ -272,6 +273,7 @@ class MessageWriter:
             own = own_fields("chat", legacy[0].extra)
             more = {field: raw for field, raw in own.items() if field != LEGACY_CHOICE}
             message[LEGACY_CHOICE] = {"name": name, "arguments": arguments or "{}", **more}
+            self._legacy_ids.add(legacy[0].call_id)
         elif calls:
             message["tool_calls"] = [self._call(call, where) for call in calls]
 
@@ -329,7 +331,8 @@ class MessageWriter:
         content = self._plain(parts, where)
         if result.is_error:
             content = self._mark(content, where)
-        if own.pop(LEGACY_CHOICE, None) is not None:
+        is_legacy = own.pop(LEGACY_CHOICE, None) is not None
+        if is_legacy and result.call_id in self._legacy_ids:
             message: _Message = {"role": "function", "name": result.name or "", "content": content}
         else:
             call_id = alias_id(result.call_id, self._target.ids)

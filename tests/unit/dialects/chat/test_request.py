@@ -652,3 +652,18 @@ def test_merged_messages_keep_the_sealed_reasoning_of_each() -> None:
     ]
     [_, merged] = messages(decode(messages=[HELLO, *said]))
     assert merged["reasoning_details"] == seals
+
+
+def test_results_of_merged_legacy_calls_refer_to_their_ids() -> None:
+    calls = [
+        {"role": "assistant", "content": None, "function_call": {"name": each, "arguments": "{}"}}
+        for each in "fg"
+    ]
+    results = [{"role": "function", "name": each, "content": each} for each in "fg"]
+    body = encode(decode(messages=[HELLO, *calls, *results]))
+    _, merged, *answers = body["messages"]
+    ids = {call["id"]: call["function"]["name"] for call in merged["tool_calls"]}
+    assert [(ids[each["tool_call_id"]], each["content"]) for each in answers] == [
+        ("f", "f"),
+        ("g", "g"),
+    ]
