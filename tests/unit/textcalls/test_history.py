@@ -85,7 +85,9 @@ KIMI = f"<|tool_calls_section_begin|>{KIMI}<|tool_calls_section_end|>"
         (("b", "note"), ("a", None)),
     ],
 )
-def test_results_go_to_the_calls_that_they_name(results: tuple[tuple[str, str | None], ...]) -> None:
+def test_results_go_to_the_calls_that_they_name(
+    results: tuple[tuple[str, str | None], ...],
+) -> None:
     asked = request(
         turn("assistant", KIMI),
         *(turn("tool", replace(result(call_id), name=name)) for call_id, name in results),

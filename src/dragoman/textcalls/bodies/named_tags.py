@@ -28,7 +28,9 @@ from dragoman.textcalls.values import coerce, json_string, object_source
 
 _TAG = re.compile(r"<([^<>/\s][^<>/\s]*)>")
 _CLOSING_TAG = re.compile(r"</([^<>/\s]+)>")
-_ANY_TAG = re.compile(r"<([^<>]+)>")  # not the tags of the offered parameters: `re` would cache what a client chose
+_ANY_TAG = re.compile(
+    r"<([^<>]+)>"
+)  # not the tags of the offered parameters: `re` would cache what a client chose
 _ITEM = "item"
 _CDATA = ("<![CDATA[", "]]>")
 _MAX_NESTING = 32
