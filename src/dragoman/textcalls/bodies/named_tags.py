@@ -28,9 +28,9 @@ from dragoman.textcalls.values import coerce, json_string, object_source
 
 _TAG = re.compile(r"<([^<>/\s][^<>/\s]*)>")
 _CLOSING_TAG = re.compile(r"</([^<>/\s]+)>")
-_ANY_TAG = re.compile(
-    r"<([^<>]+)>"
-)  # not the tags of the offered parameters: `re` would cache what a client chose
+# Also used to find the tags of a tool's parameters: an expression with their names, which a client chose, would stay in the
+# cache of `re`, and would try each of them at each `<`.
+_ANY_TAG = re.compile(r"<([^<>]+)>")
 _ITEM = "item"
 _CDATA = ("<![CDATA[", "]]>")
 _MAX_NESTING = 32
