@@ -223,8 +223,9 @@ def test_split_name_is_joined_by_the_declared_tools() -> None:  # M037
 
 
 def test_name_that_never_ends_fails_the_answer() -> None:
+    pieces: list[list[Entry]] = [[(0, "", f"{number}-")] for number in range(4096)]
     with pytest.raises(RemoteProtocolError, match="expected at most 4096 characters of a name"):
-        place(*([(0, "", f"{number}-")] for number in range(4096)), has_input=False)
+        place(*pieces, has_input=False)
 
 
 def test_split_name_is_joined_without_a_tool_list_until_input_comes() -> None:
