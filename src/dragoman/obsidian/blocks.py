@@ -38,8 +38,7 @@ _NAME = re.compile(r"<name>(.*?)</name>", re.DOTALL)
 _TAG = re.compile(r"<([^>]+)>")
 # The client reads an empty value as a list, whatever the schema.
 _LISTS = frozenset({"chatHistory", "salientTerms"})
-# Deeper markup, or markup with more unclosed tags, or longer ones, is not read to its end: the value is certainly not a
-# plain string, and the caller needs no more than that.
+# Deeper markup, and more or longer unclosed tags, are not read to the end: the parameter counts as misread, which is reported.
 _MAX_NESTING = 32
 _MAX_UNCLOSED = 256
 _MAX_UNCLOSED_TEXT = 1_000_000  # characters of all of them: a tag may be as long as the text
