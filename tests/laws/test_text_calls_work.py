@@ -1,6 +1,7 @@
 """The cost of scanning is linear in the text; the scanner holds no more than it must, and passes prose at once."""
 
 import time
+import tracemalloc
 
 import pytest
 from msgspec.structs import replace
@@ -137,6 +138,39 @@ def test_hostile_text_takes_no_time(text: str) -> None:
     start = time.process_time()
     run_finder(PATTERNS.snapshot(), [text], OFFERS)
     assert time.process_time() - start < 2
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("use_tool", "<use_tool><name>search</name>" + "<key" * 50_000 + "</use_tool>"),
+        ("use_tool", "<use_tool><name>search</name><key_1>x</key_1>" + "<key" * 50_000),
+        ("use_tool", f"<use_tool><name>search</name>{'<key_1>x</key_1><z>' * 10_000}</use_tool>"),
+        ("lfm2", f"<|tool_call_start|>[search(key_1='a'b'{', k' * 50_000}c')]<|tool_call_end|>"),
+        ("tool_tags", "<search>" + "<key" * 50_000 + "</search>"),
+        ("tool_tags", "<search><key_1>a</key_1>" + "<key" * 50_000 + "</search>"),
+    ],
+)
+def test_many_declared_parameters_take_no_time(name: str, text: str) -> None:
+    """Most of these took the number of parameters times the length of the text."""
+    properties = {f"key_{number}": {"type": "string"} for number in range(10_000)}
+    offers = Offers([{"name": "search", "input_schema": {"properties": properties}}])
+    start = time.process_time()
+    run_finder((BY_NAME[name],), [text], offers)
+    assert time.process_time() - start < 2
+
+
+def test_long_name_of_a_parameter_takes_little_memory() -> None:
+    """It took the square of its length."""
+    schema = {"properties": {"k" * 20_000: {"type": "string"}}}
+    offers = Offers([{"name": "search", "input_schema": schema}])
+    text = "<search><a>b</a></search><use_tool><name>search</name><a>b</a></use_tool>"
+    tracemalloc.start()
+    try:
+        run_finder((BY_NAME["tool_tags"], BY_NAME["use_tool"]), [text], offers)
+        assert tracemalloc.get_traced_memory()[1] < 2 * MEGABYTE
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(

@@ -38,10 +38,10 @@ _NAME = re.compile(r"<name>(.*?)</name>", re.DOTALL)
 _TAG = re.compile(r"<([^>]+)>")
 # The client reads an empty value as a list, whatever the schema.
 _LISTS = frozenset({"chatHistory", "salientTerms"})
-# Deeper markup, or markup with more unclosed tags, is not read to its end: the value is certainly not a plain string, and
-# the caller needs no more than that.
+# Deeper markup, and more or longer unclosed tags, are not read to the end: the parameter counts as misread, which is reported.
 _MAX_NESTING = 32
 _MAX_UNCLOSED = 256
+_MAX_UNCLOSED_TEXT = 1_000_000  # characters of all of them: a tag may be as long as the text
 
 
 def extract_use_tool_blocks(
@@ -248,13 +248,15 @@ def _pairs(text: str) -> list[tuple[str, str]]:
     """`<key>value</key>`, each up to its first closing tag. A tag that is not closed is skipped."""
     pairs: list[tuple[str, str]] = []
     missing: set[str] = set()
+    size = 0
     position, last = 0, _end_of_tags(text)
     while (tag := _TAG.search(text, position, last)) is not None:
         key, start = tag[1], tag.end()
         end = -1 if key in missing else text.find(f"</{key}>", start)
         if end < 0:
             missing.add(key)
-            if len(missing) > _MAX_UNCLOSED:
+            size += len(key)
+            if len(missing) > _MAX_UNCLOSED or size > _MAX_UNCLOSED_TEXT:
                 return [*pairs, ("", "")]
             position = tag.start() + 1
             continue

@@ -18,6 +18,7 @@ from dragoman.model.outcome import Repair
 from dragoman.model.parts import Call, Part, Reasoning, Result, Text
 from dragoman.model.request import Request, Turn
 from dragoman.obsidian.policy import ObsidianPolicy
+from dragoman.textcalls.offers import Offers, offers_of
 from dragoman.textcalls.scanner import scan_text
 
 _RESULT = re.compile(r"(?:\A|\n\n)Tool '([^'\n]+)' result: ?")
@@ -46,15 +47,20 @@ def pair_written_results(request: Request) -> tuple[Request, tuple[Repair, ...]]
     turns = request.turns
     if not request.tools or not any(_has_result(each) or _may_repeat_calls(each) for each in turns):
         return request, ()
+    offers = offers_of(request.tools)
+    # Blocks have neither namespaces nor free text, so they cannot be matched to such tools with certainty.
+    certain = Offers(
+        tool for tool in request.tools if tool.kind == "function" and tool.namespace is None
+    )
     changed: list[Turn] = []
     repairs: list[Repair] = []
     for index, turn in enumerate(turns):
-        plain = _without_repeated_blocks(turn, request)
+        plain = _without_repeated_blocks(turn, offers)
         if plain is not turn:
             repairs.append(Repair("written_copies", f"messages[{index}]"))
             changed.append(plain)
             continue
-        paired = _pair(changed[-1], turn, request, index) if changed and _has_result(turn) else None
+        paired = _pair(changed[-1], turn, certain, index) if changed and _has_result(turn) else None
         if paired is None:
             changed.append(turn)
             continue
@@ -72,7 +78,7 @@ def _may_repeat_calls(turn: Turn) -> bool:
     )
 
 
-def _without_repeated_blocks(turn: Turn, request: Request) -> Turn:
+def _without_repeated_blocks(turn: Turn, offers: Offers) -> Turn:
     """The turn without its blocks, if they name the calls that it has, in the same order."""
     if not _may_repeat_calls(turn):
         return turn
@@ -80,7 +86,7 @@ def _without_repeated_blocks(turn: Turn, request: Request) -> Turn:
     in_blocks: list[str] = []
     for part in turn.parts:
         if isinstance(part, Text) and _OPENER in part.text:
-            scan = scan_text(part.text, request.tools, formats=_FORMAT)
+            scan = scan_text(part.text, offers, formats=_FORMAT)
             in_blocks += [call.name for call in scan.calls]
             text = scan.text.rstrip()
             parts += [replace(part, text=text)] if text else []
@@ -100,16 +106,14 @@ def _text(parts: tuple[Part, ...]) -> str | None:
     return "".join(texts) if texts and len(texts) == len(parts) else None
 
 
-def _pair(asked: Turn, answered: Turn, request: Request, index: int) -> list[Turn] | None:
+def _pair(asked: Turn, answered: Turn, offers: Offers, index: int) -> list[Turn] | None:
     """The assistant's turn with its calls, and a turn for each result; None if the pairing is not certain."""
     reasoning = tuple(part for part in asked.parts if isinstance(part, Reasoning))
     text = _text(tuple(part for part in asked.parts if part not in reasoning))
     answers = _text(answered.parts)
     if asked.role != "assistant" or text is None or answers is None:
         return None
-    # Blocks have neither namespaces nor free text, so they cannot be matched to such tools with certainty.
-    tools = [tool for tool in request.tools if tool.kind == "function" and tool.namespace is None]
-    scan = scan_text(text, tools, formats=_FORMAT)
+    scan = scan_text(text, offers, formats=_FORMAT)
     heads = list(_RESULT.finditer(answers))
     if not scan.calls or [head[1] for head in heads] != [call.name for call in scan.calls]:
         return None

@@ -8,8 +8,7 @@
 Pure: no I/O, no clock. Knows no dialect. From below: `cursor` (text that arrives), `collector` (findings), `block` (a format
 and one block of it), `bodies` and `formats` (what blocks look like), `openers` and `finder` (finding and reading blocks),
 `registry` (the catalogue of formats), `scanner` and `stage` (events of an answer), `history` (a conversation that is sent
-back). `prompting` is the reverse: tools
-offered in a prompt.
+back). `prompting` is the reverse: tools offered in a prompt.
 
 The laws, for any text and however it is cut: the same calls are found; text and markup together are the input, in order,
 except for white space between and after calls; text is held only if it may still become an opener or is a block that its

@@ -9,6 +9,7 @@ still need. `examined` counts the characters that were looked at, so that tests 
 """
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterable
 from functools import lru_cache
 from typing import Never, TypeVar
@@ -29,7 +30,7 @@ class LiteralSet:
     reach: the most characters that can be a proper prefix of a word.
     """
 
-    __slots__ = ("_finds", "_firsts", "_prefixes", "reach", "words")
+    __slots__ = ("_finds", "_firsts", "_sorted", "reach", "words")
 
     def __init__(self, words: Iterable[str]) -> None:
         self.words = tuple(sorted(set(words), key=lambda word: (-len(word), word)))
@@ -37,9 +38,7 @@ class LiteralSet:
         self._finds = re.compile(alternatives)
         firsts = "".join(sorted({word[0] for word in self.words if word}))
         self._firsts = re.compile(f"[{re.escape(firsts)}]" if firsts else r"(?!)")
-        self._prefixes = frozenset(
-            word[:size] for word in self.words for size in range(1, len(word))
-        )
+        self._sorted = sorted(self.words)
         self.reach = max((len(word) for word in self.words), default=1) - 1
 
     def find(self, text: str, start: int, end: int | None = None) -> tuple[int, str] | None:
@@ -49,13 +48,17 @@ class LiteralSet:
 
     def may_grow(self, text: str, start: int) -> bool:
         """Return whether the text from `start` on is a proper prefix of a word."""
-        return len(text) - start <= self.reach and text[start:] in self._prefixes
+        return len(text) - start <= self.reach and self._begins_word(text[start:])
+
+    def _begins_word(self, text: str) -> bool:
+        after = bisect_right(self._sorted, text)
+        return bool(text) and after < len(self._sorted) and self._sorted[after].startswith(text)
 
     def held_from(self, text: str, start: int) -> int:
         """Return the first place from which the rest of the text may become a word; the text's length if there is none."""
         size = len(text)
         for first in self._firsts.finditer(text, max(start, size - self.reach)):
-            if text[first.start() :] in self._prefixes:
+            if self._begins_word(text[first.start() :]):
                 return first.start()
         return size
 

@@ -9,7 +9,7 @@ The same conversation is always repaired in the same way, and a turn in the same
 a provider's cache of the conversation's beginning stays valid.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable
 from itertools import count
 
@@ -92,28 +92,28 @@ class _HistoryRepair:
     def repair(self, number: int) -> None:
         """Put calls into a turn."""
         turn = self.turns[number]
-        results = self._stray_results(number)
+        read = [self._read(part) for part in turn.parts]
+        calls = [each for written in read for each in written if isinstance(each, Call)]
+        answered = _answered(calls, self._stray_results(number))
         parts: list[Part] = []
-        for index, part in enumerate(turn.parts):
-            written = self._read(part) if type(part) is Text and not part.annotations else None
-            if written is None:
-                parts.append(part)
-                continue
+        for index, written in enumerate(read):
             for each in written:
                 if isinstance(each, Call):
-                    call_id = results.pop(0) if results else each.call_id
-                    each = replace(each, call_id=call_id)  # noqa: PLW2901 -- the same call
+                    parts.append(replace(each, call_id=answered.get(each.call_id, each.call_id)))
                     where = f"turns[{number}].parts[{index}]"
                     self.repairs.append(Repair("written_call", where, each.name))
-                parts.append(each)
+                else:
+                    parts.append(each)
         self.turns[number] = replace(turn, parts=tuple(parts))
 
-    def _read(self, part: Text) -> list[Part] | None:
-        """Return the text as parts; None if it has no calls."""
+    def _read(self, part: Part) -> list[Part]:
+        """Return a text with calls as several parts; any other part alone."""
+        if type(part) is not Text or part.annotations:
+            return [part]
         finder = Finder(self._openers, self._offers)
         found = [*finder.feed(part.text), *finder.finish("stop")]
         if not any(isinstance(one, CallFound) for one in found):
-            return None
+            return [part]
         self._texts[part.text] += 1
         # The same text gets the same ids in every request, and other ids each time it occurs.
         seed = f"{self._texts[part.text]} {part.text}"
@@ -131,13 +131,28 @@ class _HistoryRepair:
             parts[-1] = replace(last, cache=part.cache)
         return parts
 
-    def _stray_results(self, number: int) -> list[str]:
-        """Return the ids of the results after a turn and before the next turn of the assistant that have no call."""
-        found: list[str] = []
-        for turn in self.turns[number + 1 :] if self._is_whole else ():
+    def _stray_results(self, number: int) -> dict[str, Result]:
+        """Return the results after a turn and before the next turn of the assistant that have no call, by their ids."""
+        found: dict[str, Result] = {}
+        for later in range(number + 1, len(self.turns) if self._is_whole else 0):
+            turn = self.turns[later]
             if turn.role == "assistant":
                 break
-            found += [
-                each.call_id for each in turn.parts if isinstance(each, Result) and each.call_id
-            ]
-        return [call_id for call_id in dict.fromkeys(found) if call_id not in self._known]
+            for part in turn.parts:
+                if isinstance(part, Result) and part.call_id and part.call_id not in self._known:
+                    found.setdefault(part.call_id, part)
+        return found
+
+
+def _answered(calls: list[Call], results: dict[str, Result]) -> dict[str, str]:
+    """Return the id of each call's result, by the id of the call: the result with its id, else with its name, else the next."""
+    answered = {call.call_id: call.call_id for call in calls if results.pop(call.call_id, None)}
+    named: dict[str | None, deque[str]] = {}
+    for call_id, result in results.items():
+        named.setdefault(result.name, deque()).append(call_id)
+    for call in calls:
+        if call.call_id not in answered and named.get(call.name):
+            answered[call.call_id] = named[call.name].popleft()
+            del results[answered[call.call_id]]
+    others = [call.call_id for call in calls if call.call_id not in answered]
+    return {**answered, **dict(zip(others, results, strict=False))}

@@ -66,18 +66,8 @@ class Offers:
 
     def __init__(self, tools: Iterable[object] | None) -> None:
         self.any_name = tools is None
-        self._offers: dict[str, _Offer] = {}
-        for tool in tools or ():
-            offer = _read(tool)
-            if offer is not None:
-                self._add(offer)
+        self._offers = _by_name([offer for tool in tools or () if (offer := _read(tool))])
         self._types: dict[tuple[str, str], Types] = {}
-
-    def _add(self, offer: _Offer) -> None:
-        self._offers.setdefault(offer.name, offer)
-        if offer.namespace:
-            for joint in ("__", ".", "/", ":"):
-                self._offers.setdefault(f"{offer.namespace}{joint}{offer.name}", offer)
 
     def __bool__(self) -> bool:
         return self.any_name or bool(self._offers)
@@ -109,6 +99,10 @@ class Offers:
         """Return the declared parameters of a tool, in order."""
         return tuple(self._find(name).properties)
 
+    def declares(self, name: str, key: str) -> bool:
+        """Return whether a tool declares a parameter."""
+        return key in self._find(name).properties
+
     def required(self, name: str) -> tuple[str, ...]:
         names = self._find(name).schema.get("required")
         return tuple(map(str, cast("list[object]", names))) if isinstance(names, list) else ()
@@ -128,14 +122,15 @@ class Offers:
 
     def fitting(self, arguments: str) -> str | None:
         """Return the only tool that accepts these arguments, for a call without a name; None if not exactly one does."""
-        offers = {offer.name: offer for offer in self._offers.values()}
+        # Each tool under its last name: the first one may be that of a tool in another namespace too.
+        offers = {id(offer): (name, offer) for name, offer in self._offers.items()}
         value = cast("object", loads(arguments))
         if not isinstance(value, dict):
             return None
         members = cast("dict[str, object]", value)
         found = [
             name
-            for name, offer in offers.items()
+            for name, offer in offers.values()
             if members.keys() <= offer.properties.keys() and satisfies(dict(offer.schema), members)
         ]
         return found[0] if len(found) == 1 else None
@@ -145,23 +140,39 @@ class Offers:
         return self._find(name).schema
 
 
+def _by_name(offers: Iterable[_Offer]) -> dict[str, _Offer]:
+    """Return the tools by the names that mean them. A name without its namespace counts if it means only one tool."""
+    named: dict[str, _Offer] = {}
+    members: dict[str, dict[str, _Offer]] = {}  # by name and namespace
+    for offer in offers:
+        if offer.namespace:
+            members.setdefault(offer.name, {}).setdefault(offer.namespace, offer)
+        else:
+            named.setdefault(offer.name, offer)
+    for name, spaces in members.items():
+        for space, offer in spaces.items():
+            if len(spaces) == 1:
+                named.setdefault(name, offer)
+            for joint in ("__", ".", "/", ":"):
+                named.setdefault(f"{space}{joint}{name}", offer)
+    return named
+
+
 def types_of(schema: object, root: Fields) -> Types:
     """Return the types that a sub-schema allows, through references and combinations."""
     fields = _follow(schema, root)
-    return UNTYPED if fields is None else Types(frozenset(_names_of(fields, root, [])), fields)
+    return UNTYPED if fields is None else Types(frozenset(_names_of(fields, root, {})), fields)
 
 
-def _names_of(
-    fields: Fields, root: Fields, known: list[tuple[Fields, set[JsonType]]]
-) -> set[JsonType]:
-    """Return the types of a schema. known: the schemas that were read before: branches may lead back to each other."""
-    for each, found in known:
-        if each is fields:
-            return found
+def _names_of(fields: Fields, root: Fields, known: dict[int, set[JsonType]]) -> set[JsonType]:
+    """Return the types of a schema. known: those of the schemas that were read before, by `id`: branches may lead back."""
+    found = known.get(id(fields))
+    if found is not None:
+        return found
     names = _named(fields)
     if len(known) >= _MAX_SCHEMAS:
         return names
-    known.append((fields, names))
+    known[id(fields)] = names
     for combiner in _COMBINERS:
         branches = fields.get(combiner)
         for branch in cast("list[object]", branches) if isinstance(branches, list) else ():
@@ -204,14 +215,15 @@ def _follow(schema: object, root: Fields) -> Fields | None:
         reference = fields.get("$ref")
         if not isinstance(reference, str):
             return fields
-        schema = resolve(dict(root), reference)
+        schema = resolve(root, reference)
     return None
 
 
-def as_tool_schema(schema: object) -> Fields:
+def as_tool_schema(schema: object) -> dict[str, object]:
     """Return a schema as plain values: parsed from JSON text or bytes, or unchanged."""
     if isinstance(schema, Mapping):
-        return cast("Fields", schema)
+        fields = cast("Mapping[str, object]", schema)
+        return fields if isinstance(fields, dict) else dict(fields)
     if schema is None or isinstance(schema, (bool, int, float, list)):
         return {}
     try:

@@ -10,7 +10,7 @@ from itertools import takewhile
 
 from dragoman.errors import ConfigError
 from dragoman.textcalls.block import MAX_WORD, TextPattern
-from dragoman.textcalls.cursor import words
+from dragoman.textcalls.cursor import LiteralSet, words
 from dragoman.textcalls.offers import Offers
 from dragoman.textcalls.surroundings import THINKING, Surroundings
 
@@ -37,13 +37,19 @@ class PreparedPattern:
 
     def __init__(self, pattern: TextPattern, offers: Offers) -> None:
         self.pattern = pattern
-        self.openers = words(*_spell(pattern.openers, offers))
-        self.closers = words(*_spell(pattern.closers, offers))
+        self.openers = _words(pattern.openers, offers)
+        self.closers = _words(pattern.closers, offers)
         for word in (*self.openers.words, *self.closers.words):
             if len(word) > MAX_WORD:
                 raise ConfigError(
                     f"expected words of at most {MAX_WORD} characters in text pattern {pattern.name!r}, got {word!r}"
                 )
+
+
+def _words(literals: Sequence[str], offers: Offers) -> LiteralSet:
+    if any(NAME_SLOT in word for word in literals):
+        return LiteralSet(_spell(literals, offers))  # not cached: clients choose the names
+    return words(*literals)
 
 
 def _spell(words: Sequence[str], offers: Offers) -> list[str]:
@@ -159,7 +165,7 @@ class Openers:
         self._stems: dict[str, list[str]] | None = None
         self.has_stray_words = any(pattern.has_stray_word for pattern in patterns)
         found = {word for prepared in self._prepared for word in prepared.openers.words}
-        self.words = words(*sorted(found | REASONING_TAGS))
+        self.words = LiteralSet(found | REASONING_TAGS)
         alternatives = "|".join(map(re.escape, self.words.words))
         # This runs on every piece of text, before anything else.
         self.begins_in = _beginnings(self._prepared)

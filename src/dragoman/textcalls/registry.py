@@ -71,8 +71,9 @@ class PatternRegistry:
                 no name or cannot be called.
         """
         if isinstance(pattern, str):
+            matcher = _checked_matcher(pattern, matcher)
             self._patterns.pop(pattern, None)
-            return self._add(self._matchers, pattern, _checked_matcher(pattern, matcher))
+            return self._add(self._matchers, pattern, matcher)
         pattern = _checked_pattern(pattern)
         self._matchers.pop(pattern.name, None)
         if first:

@@ -50,7 +50,7 @@ from dragoman.textcalls.registry import PatternRegistry, choose_patterns
 
 def scan_text(
     text: str,
-    tools: Iterable[object] | None,
+    tools: Iterable[object] | Offers | None,
     *,
     formats: str | Iterable[str] = "auto",
     model: str | None = None,
@@ -86,6 +86,8 @@ def _check_text(text: object) -> None:
 
 
 def _offers(tools: object) -> Offers:
+    if isinstance(tools, Offers):
+        return tools
     kind = type(tools).__name__
     # Text and mappings can be iterated too, and no tool would be found in them: every call would stay text in silence.
     if tools is not None and (

@@ -83,6 +83,8 @@ _GOES_ON = re.compile(
 )
 _MAY_GO_ON = re.compile(r"\s*(?:,\s*(?:[A-Za-z_]\w*\s*)?|\)\s*(?:\)\s*|[A-Za-z_]\w*\s*)?)?")
 _MAX_AHEAD = 64
+# The name of an argument, with an equals sign, or as a quoted string would end with it.
+_ARGUMENT = re.compile(r"""[,('"]([^=,('"]*)=|, ([^=,('"]*)(?=['"])""")
 
 
 def literal_as_json(text: str) -> str | None:
@@ -244,12 +246,10 @@ def _read_string(
 
 def _names_argument(text: str, keys: Sequence[str]) -> bool:
     """Return whether another argument begins in a string with quotes in it: one of them was the end of the string."""
-    names = "|".join(map(re.escape, keys))
-    return (
-        re.search(
-            rf"(?:[,(]\s*|['\"]\s*(?:,\s*)?)(?:(?:{names})\s*=|(?<=, )(?:{names})['\"])", text
-        )
-        is not None
+    names = frozenset(keys)
+    return any(
+        found[1].strip() in names if found[2] is None else found[2] in names
+        for found in _ARGUMENT.finditer(text)
     )
 
 

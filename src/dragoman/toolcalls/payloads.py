@@ -554,7 +554,7 @@ class PayloadReader:
     def _read_frame(
         self, key: _Key, channel: _Channel, data: bytes, event: str = ""
     ) -> PayloadReading:
-        raw = b"event: %b\n" % event.encode() if event else b""
+        raw = b"event: %b\n" % replace_lone(event).encode() if event else b""
         channel.reader.frame += 1
         return self._reading(key, channel, channel.reader.read(Frame(raw, data)))
 

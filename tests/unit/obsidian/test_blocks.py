@@ -2,6 +2,7 @@
 
 import json
 import time
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -116,6 +117,17 @@ def test_a_value_with_many_brackets_takes_no_time(value: str) -> None:
     start = time.process_time()
     assert read_value("query", value) == value
     assert time.process_time() - start < 2
+
+
+def test_a_value_of_brackets_takes_little_memory() -> None:
+    """Each bracket begins a tag that ends at the end of the text."""
+    value = "<" * 200_000 + ">"
+    tracemalloc.start()
+    try:
+        read_value("query", value)
+        assert tracemalloc.get_traced_memory()[1] < 20 * len(value)
+    finally:
+        tracemalloc.stop()
 
 
 def test_what_is_written_with_entities_is_read_back_by_who_decodes_them() -> None:

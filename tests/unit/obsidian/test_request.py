@@ -1,7 +1,10 @@
 """Results that came as a user's text: paired with the calls they answer where that is certain, else left alone."""
 
+import time
+
 import pytest
 
+from dragoman._json import raw
 from dragoman.model.parts import Call, Media, Part, Reasoning, Result, Text
 from dragoman.model.request import Request, Tool, Turn
 from dragoman.obsidian.request import pair_written_results
@@ -51,6 +54,16 @@ def test_a_long_conversation_is_paired_turn_by_turn_always_alike() -> None:
     assert len({call.call_id for call in calls}) == 2
     assert len(repairs) == 2
     assert pair_written_results(request(*pair, *pair, said(Text(text="Five."))))[0] == paired
+
+
+def test_the_tools_are_read_once_for_a_long_conversation() -> None:
+    """They were read for each turn."""
+    schema = raw({"type": "object", "properties": {f"key_{n}": {} for n in range(20_000)}})
+    pair = (said(Text(text=block("now"))), user_turn("Tool 'now' result: five"))
+    asked = request(*pair * 500, tools=(*TOOLS, Tool(name="large", schema=schema)))
+    start = time.process_time()
+    assert len(pair_written_results(asked)[1]) == 500
+    assert time.process_time() - start < 2
 
 
 def test_thoughts_stay_before_the_calls() -> None:

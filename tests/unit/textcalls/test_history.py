@@ -69,6 +69,34 @@ def test_call_gets_the_result_that_the_client_sent_for_it() -> None:
     assert pair_results(repaired.turns)[1] == ()
 
 
+KIMI = "".join(
+    f"<|tool_call_begin|>{header}<|tool_call_argument_begin|>{{}}<|tool_call_end|>"
+    for header in ("functions.Bash:0", "functions.note:1")
+)
+KIMI = f"<|tool_calls_section_begin|>{KIMI}<|tool_calls_section_end|>"
+
+
+@pytest.mark.parametrize(
+    "results",
+    [
+        (("functions.note:1", None), ("functions.Bash:0", None)),
+        (("b", "note"), ("a", "Bash")),
+        (("b", "note"), ("functions.Bash:0", None)),
+        (("b", "note"), ("a", None)),
+    ],
+)
+def test_results_go_to_the_calls_that_they_name(
+    results: tuple[tuple[str, str | None], ...],
+) -> None:
+    asked = request(
+        turn("assistant", KIMI),
+        *(turn("tool", replace(result(call_id), name=name)) for call_id, name in results),
+        turn("user", "Well?"),
+    )
+    called = {call.call_id: call.name for call in calls_of(repair_history(asked)[0])}
+    assert [called[call_id] for call_id, _ in results] == ["note", "Bash"]
+
+
 def test_results_of_other_calls_are_left_to_them() -> None:
     own = Call(call_id="a", name="Bash", input="{}")
     asked = request(

@@ -2,6 +2,7 @@
 
 import pytest
 
+from dragoman._json import raw
 from dragoman.model.request import Tool
 from dragoman.textcalls.offers import UNTYPED, Offers, Types, types_of
 from dragoman.textcalls.values import coerce, literal_as_json
@@ -148,3 +149,24 @@ def test_offers_know_names_prefixes_and_namespaces() -> None:
         "a",
     )
     assert Offers([{"name": "x", "parameters": "not json"}]).parameters("x") == ()
+
+
+def test_name_without_its_namespace_means_one_tool_or_none() -> None:
+    members = (Tool(name="f", namespace="a"), Tool(name="f", namespace="b"))
+    assert Offers(members).resolve("f") is None
+    assert Offers(members[:1]).origin("f") == ("f", "a", False)
+    offers = Offers((*members, Tool(name="f")))
+    assert offers.origin("f") == ("f", None, False)
+    assert offers.origin("b.f") == ("f", "b", False)
+
+
+def test_call_without_a_name_fits_tools_of_the_same_name_in_their_namespaces() -> None:
+    def tool(namespace: str, key: str) -> Tool:
+        schema = raw({"type": "object", "properties": {key: {}}, "required": [key]})
+        return Tool(name="f", namespace=namespace, schema=schema)
+
+    offers = Offers((tool("a", "x"), tool("b", "y")))
+    name = offers.fitting('{"y": 1}')
+    assert name is not None
+    assert offers.origin(name) == ("f", "b", False)
+    assert Offers((tool("a", "x"), tool("b", "x"))).fitting('{"x": 1}') is None

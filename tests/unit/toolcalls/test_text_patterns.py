@@ -85,6 +85,15 @@ def test_unusable_pattern_is_refused(name: str, matcher: object) -> None:
         TextPatterns().register(name, cast("TextMatcher", matcher))
 
 
+def test_refused_matcher_leaves_the_pattern_of_its_name() -> None:
+    patterns = TextPatterns()
+    pattern = TextPattern(name="a", openers=("@@",), body=JsonBody())
+    patterns.register(pattern)
+    with pytest.raises(ConfigError):
+        patterns.register("a", cast("TextMatcher", None))
+    assert patterns.snapshot() == (pattern,)
+
+
 def test_shared_registry_can_be_filled_and_emptied() -> None:
     take_out = register_text_pattern("test", lambda text: [FIRST])
     assert TEXT_PATTERNS.find("x")[0] == (FIRST,)

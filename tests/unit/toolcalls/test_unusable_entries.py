@@ -154,3 +154,12 @@ def test_choice_index_may_be_digits() -> None:
 def test_choice_index_that_is_no_number_is_a_clear_error(index: Any) -> None:
     with pytest.raises(ConfigError, match="choice_index"):
         ToolCallAggregator().ingest_delta({"tool_calls": [call(0)]}, choice_index=index)
+
+
+@pytest.mark.parametrize("payload", [{"type": "response.\ud800"}, b'{"type":"response.\\ud800"}'])
+def test_type_with_half_a_character_is_no_reason_to_raise(payload: object) -> None:
+    aggregator = ToolCallAggregator()
+    aggregator.ingest_delta(payload)
+    aggregator.ingest_message(payload, emit_if_missing=True)
+    assert [problem.kind for problem in aggregator.problems][:1] == ["unknown_event"]
+    assert parse_tool_calls(payload).calls == ()

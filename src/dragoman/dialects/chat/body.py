@@ -5,6 +5,7 @@ which halves the cost of a small request. Any other body is read as a chunk (`de
 give the same result for a regular body.
 """
 
+from collections.abc import Mapping
 from typing import assert_never
 
 from dragoman._json import FAST_FAILURES, Raw, as_object, dumps_document, is_strict, typed_decoder
@@ -18,6 +19,7 @@ from dragoman.dialects.chat.content import (
     finish_word,
     flat_name,
     is_expressible,
+    join_sealed,
     note_finish,
     seal_content,
     sealed_fields,
@@ -202,6 +204,7 @@ class _Message:
         self._refusals: list[str] = []
         self._logprobs: dict[str, list[Raw | None]] = {"content": [], "refusal": []}
         self._thoughts: list[str] = []
+        self._sealed: list[Mapping[str, Raw]] = []
         self._fields: dict[str, object] = {}
         self._annotations: list[Raw] = []
         self._images: list[object] = []
@@ -272,7 +275,7 @@ class _Message:
         self._thoughts.append("\n\n".join(sections))
         own = own_fields("chat", part.extra)
         self._fields |= {name: own[name] for name in REASONING_FIELDS if name in own}
-        self._fields |= sealed_fields(part, self._book, self._where)
+        self._sealed.append(sealed_fields(part, self._book, self._where))
 
     def _take_call(self, call: Call) -> None:
         if not is_expressible(call, self._book, self._where):
@@ -302,6 +305,7 @@ class _Message:
             "refusal": "".join(self._refusals) or None,
             "annotations": self._annotations,
             **self._fields,
+            **join_sealed(self._sealed),
         }
         thoughts = "".join(self._thoughts)
         if thoughts:

@@ -55,6 +55,9 @@ _LEGACY_INDEX = "function_call"
 # Problems that are not reported for the first entry of a call: there they only mean that the id or the name is absent.
 _LATER_ONLY = frozenset({"empty_id", "empty_name"})
 
+# Characters of a name that comes in pieces, which are joined each time. The vendors allow 64 and 128.
+MAX_SPLIT_NAME = 4096
+
 Problem = tuple[str, str]
 """The kind of a problem and its message."""
 
@@ -93,6 +96,9 @@ class CallName:
         if self.text:
             # A piece that begins with the name so far repeats it.
             whole = piece if piece.startswith(self.text) else self.text + piece
+            if len(whole) > MAX_SPLIT_NAME:
+                message = f"expected at most {MAX_SPLIT_NAME} characters of a name in pieces"
+                raise RemoteProtocolError(f"{message}, got {len(whole)}")
             self.text = piece if piece in self._declared else whole
             self.was_split = True
         else:

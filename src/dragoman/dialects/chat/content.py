@@ -1,5 +1,6 @@
 """Reads and writes content parts, annotations and sealed reasoning of messages and answers."""
 
+from collections.abc import Mapping, Sequence
 from typing import assert_never
 
 from msgspec import Struct
@@ -12,6 +13,7 @@ from dragoman.core.fields import (
     own_fields,
     read_fragment,
     read_int,
+    read_items,
     read_present,
 )
 from dragoman.core.losses import LossBook
@@ -313,6 +315,19 @@ def sealed_fields(reasoning: Reasoning, book: LossBook, where: str) -> dict[str,
     if reasoning.seals and not sealed:
         book.note("seal", where)
     return sealed
+
+
+def join_sealed(fields: Sequence[Mapping[str, Raw]]) -> dict[str, Raw]:
+    """Return the lists of sealed reasoning of one message, which may have several reasonings with such fields."""
+    joined: dict[str, Raw] = {}
+    for name in SEALED_FIELDS:
+        lists = [own[name] for own in fields if name in own]
+        if len(lists) == 1:
+            joined[name] = lists[0]
+        elif lists:
+            entries = [bytes(entry) for each in lists for entry in read_items(each)]
+            joined[name] = Raw(b"[" + b",".join(entries) + b"]")
+    return joined
 
 
 def write_audio(media: Media, item_id: str) -> dict[str, object]:

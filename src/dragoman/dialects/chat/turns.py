@@ -36,6 +36,7 @@ from dragoman.core.losses import LossBook, note_opaque
 from dragoman.core.pairing import bare_text, mark_error, unmark_error
 from dragoman.dialects.chat.content import (
     ContentPart,
+    join_sealed,
     put_breakpoint,
     read_part,
     read_sealed,
@@ -104,6 +105,7 @@ class MessageWriter:
         self._book = book
         self._is_own = is_own
         self._has_custom = "custom" in target.builtin
+        self._legacy_ids: set[str] = set()  # of the calls that were written as `function_call`
         self.repairs: list[Repair] = []
 
     @cached_property
@@ -213,6 +215,7 @@ class MessageWriter:
 
     def _assistant(self, turn: Turn, where: str) -> _Message | None:
         content_parts: list[Part] = []
+        refusals: list[str] = []
         thoughts: list[Reasoning] = []
         calls: list[Call] = []
         message: _Message = {"role": "assistant"}
@@ -228,13 +231,15 @@ class MessageWriter:
                     self._book.note("provider_result", where)
                 case Refusal():
                     note_extra(self._book, part.extra, where)
-                    message["refusal"] = part.text
-                case Media() if part.kind == "audio" and part.data is None and part.item_id:
+                    refusals.append(part.text)
+                case Media(kind="audio", data=None) if part.item_id and "audio" not in message:
                     message["audio"] = {"id": part.item_id, **own_fields("chat", part.extra)}
                 case Media() if write_media(part, None) is None:
                     self._book.note("assistant_media", where, _described(part))
                 case _:
                     content_parts.append(part)
+        if refusals:
+            message["refusal"] = _BETWEEN.join(refusals)
         content = self._plain(content_parts, where)
         message |= self._reasoning(thoughts, where)
         is_empty = not content and not calls and len(message) == 1
@@ -246,12 +251,10 @@ class MessageWriter:
         return message
 
     def _reasoning(self, thoughts: Sequence[Reasoning], where: str) -> _Message:
-        out: _Message = {}
         for part in thoughts:
             note_foreign(self._book, part.extra, where)
         fields = [own_fields("chat", part.extra) for part in thoughts]
-        for own in fields:
-            out |= {name: own[name] for name in SEALED_FIELDS if name in own}
+        out: _Message = {**join_sealed(fields)}
         texts = [text for part in thoughts for text in (*part.summary, *part.content) if text]
         if not out and any(part.seals for part in thoughts):
             self._book.note("seal", where)
@@ -270,6 +273,7 @@ class MessageWriter:
             own = own_fields("chat", legacy[0].extra)
             more = {field: raw for field, raw in own.items() if field != LEGACY_CHOICE}
             message[LEGACY_CHOICE] = {"name": name, "arguments": arguments or "{}", **more}
+            self._legacy_ids.add(legacy[0].call_id)
         elif calls:
             message["tool_calls"] = [self._call(call, where) for call in calls]
 
@@ -327,7 +331,8 @@ class MessageWriter:
         content = self._plain(parts, where)
         if result.is_error:
             content = self._mark(content, where)
-        if own.pop(LEGACY_CHOICE, None) is not None:
+        is_legacy = own.pop(LEGACY_CHOICE, None) is not None
+        if is_legacy and result.call_id in self._legacy_ids:
             message: _Message = {"role": "function", "name": result.name or "", "content": content}
         else:
             call_id = alias_id(result.call_id, self._target.ids)

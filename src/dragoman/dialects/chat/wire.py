@@ -175,11 +175,11 @@ CACHE_CONTROL = BreakpointForm("chat", "type", "ephemeral", alone=True)
 CACHE_BREAKPOINT = BreakpointForm("chat", "mode", "explicit", alone=False)
 
 _ANY_MESSAGE = frozenset({"role", "content", "name", "cache_control"})
-_SAID = frozenset({"refusal", "audio", "tool_calls", "function_call"})
+_OF_ASSISTANTS = frozenset({"refusal", "audio", "tool_calls", "function_call"})
 MESSAGE_FIELDS: Mapping[str, frozenset[str]] = {
     "user": _ANY_MESSAGE,
     "tool": _ANY_MESSAGE | {"tool_call_id"},
-    "assistant": _ANY_MESSAGE | _SAID | {*REASONING_FIELDS, *SEALED_FIELDS},
+    "assistant": _ANY_MESSAGE | _OF_ASSISTANTS | {*REASONING_FIELDS, *SEALED_FIELDS},
 }
 """The known fields of a request's messages, by role; system messages have those of the user. Other fields of answers
 (`annotations`, `images`) are kept as extra when the client sends them back."""

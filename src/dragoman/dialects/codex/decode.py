@@ -135,10 +135,7 @@ class CodexReader:
         self._thread: str | None = None
         self._turn: str | None = None
         self._parts = Parts(
-            self.problems,
-            tools=context.tools,
-            name_rule=context.name_fallback,
-            seed=context.seed,
+            self.problems, tools=context.tools, name_rule=context.name_fallback, seed=context.seed
         )
         self._items = Items(self._parts)
         self._calls = Calls(self._parts, context)
@@ -235,11 +232,8 @@ class CodexReader:
 
     def _concerns(self, params: Fields, *, attach: bool) -> bool:
         thread = read_fragment(params.get("threadId")) or ""
-        turn = (
-            (read_fragment(params.get("turnId")) or "")
-            or read_fragment(read_object(params.get("turn")).get("id"))
-            or ""
-        )
+        own = read_object(params.get("turn"))
+        turn = read_fragment(params.get("turnId")) or read_fragment(own.get("id")) or ""
         if turn.startswith(_INJECTED_TURN):
             return False
         if self._thread is not None and thread and thread != self._thread:
@@ -302,16 +296,15 @@ class CodexReader:
         text = read_fragment(params.get("delta")) or ""
         if text:
             self._begin()
-            self._items.add_text((read_fragment(params.get("itemId")) or ""), text)
+            self._items.add_text(read_fragment(params.get("itemId")) or "", text)
 
     def _add_thought(self, channel: ReasoningChannel, params: Fields, _: Fields) -> None:
         text = read_fragment(params.get("delta")) or ""
         if text:
             self._begin()
+            item_id = read_fragment(params.get("itemId")) or ""
             index = read_int(params.get(f"{channel}Index")) or 0
-            self._items.add_thought(
-                (read_fragment(params.get("itemId")) or ""), text, channel, index
-            )
+            self._items.add_thought(item_id, text, channel, index)
 
     def _tool_call(self, params: Fields, message: Fields) -> None:
         self._begin()

@@ -51,9 +51,7 @@ from dragoman.model.parts import (
     Text,
 )
 
-_KNOWN = frozenset(
-    {"type", "id", "text", "summary", "content", "startedAtMs", "completedAtMs"},
-)
+_KNOWN = frozenset({"type", "id", "text", "summary", "content", "startedAtMs", "completedAtMs"})
 
 
 class Items:
@@ -114,10 +112,8 @@ class Items:
         item_id = read_fragment(fields.get("id")) or ""
         is_known = item_id in self._ended or item_id in self._open
         if read_fragment(fields.get("role")) == "assistant" and not is_known:
-            texts = [
-                (read_fragment(content.get("text")) or "")
-                for content in read_objects(fields.get("content"))
-            ]
+            contents = read_objects(fields.get("content"))
+            texts = [read_fragment(content.get("text")) or "" for content in contents]
             self._begin_message(item_id, None).add("".join(texts))
             self._end(item_id, "completed")
 

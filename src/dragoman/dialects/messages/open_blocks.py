@@ -51,9 +51,9 @@ _IMPLICIT: dict[str, tuple[str, Part]] = {
 
 
 class _Block:
-    """An open block: its type, its part, and its fields, which the deltas of an opaque block change."""
+    """An open block: its type, its part, its fields, and those fields after the deltas of an opaque block."""
 
-    __slots__ = ("fields", "is_merged", "kind", "open")
+    __slots__ = ("fields", "kind", "merged", "open")
 
     def __init__(
         self, kind: str, part: OpenText | OpenReasoning | OpenCall | OpenWhole, fields: Fields
@@ -61,7 +61,7 @@ class _Block:
         self.kind = kind
         self.open = part
         self.fields = fields
-        self.is_merged = False
+        self.merged: dict[str, Raw] | None = None
 
     def takes(self, delta: str) -> bool:
         match self.open:
@@ -82,17 +82,17 @@ class _Block:
     def merge(self, delta: Fields) -> None:
         """Set the fields of an opaque block from a delta: a compaction sends its summary this way."""
         if isinstance(self.open, OpenWhole) and isinstance(self.open.value, Opaque):
-            self.is_merged = True
             changed = {key: value for key, value in delta.items() if is_present(value)}
             changed.pop("type", None)  # of the delta, not of the block
-            self.fields = {**self.fields, **changed}
+            self.merged = dict(self.fields) if self.merged is None else self.merged
+            self.merged |= changed
 
     def end_other(self, *, is_closed: bool) -> None:
         """End a block that is not a call."""
         status: PartStatus = "completed" if is_closed else "incomplete"
         match self.open:
-            case OpenWhole(value=Opaque() as value) if self.is_merged:
-                self.open.end(status, replace(value, raw=raw(self.fields)))
+            case OpenWhole(value=Opaque() as value) if self.merged is not None:
+                self.open.end(status, replace(value, raw=raw(self.merged)))
             case _:
                 self.open.end(status)
 
@@ -130,8 +130,8 @@ class OpenBlocks:
         elif index > self._next:
             self._note("index_gap", f"expected content_block_start {self._next}, got {index}")
         if self._open:
-            others = ", ".join(str(key) for key in self._open)
-            self._note("interleaved_blocks", f"block {index} starts while {others} is open")
+            last = next(reversed(self._open))
+            self._note("interleaved_blocks", f"block {index} starts while block {last} is open")
         self._next = max(self._next, index + 1)
         part = self._checked(index, part_from_block(block, whole), block)
         self._begin(index, part, block)

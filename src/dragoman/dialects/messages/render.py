@@ -4,10 +4,11 @@ A part without a block gives None, and a loss is noted. The conversation of a re
 some functions of this module.
 """
 
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
 from collections.abc import Mapping
 from typing import assert_never
+from urllib.parse import unquote_to_bytes
 
 from dragoman._json import Raw, dumps_text, loads, raw
 from dragoman.core.aliases import IdLimits, alias_id, flat_name
@@ -288,9 +289,13 @@ def media_block(media: Media, book: LossBook, where: str) -> Block | None:
 
 def _source(media: Media) -> Block | None:
     media_type, data, url = media.media_type, media.data, media.url
-    if url is not None and url.startswith("data:"):
-        head, _, data = url.partition(",")
-        media_type = head.removeprefix("data:").partition(";")[0] or media_type
+    address = url or data or ""  # OpenAI's clients send the data of a file as a data URL too
+    if address.startswith("data:"):
+        head, _, data = address.partition(",")
+        kind, *parameters = head.removeprefix("data:").split(";")
+        media_type = kind or media_type
+        if "base64" not in parameters:
+            data = b64encode(unquote_to_bytes(data)).decode()
         url = None
     if media.file_id is not None:
         return {"type": "file", "file_id": media.file_id}

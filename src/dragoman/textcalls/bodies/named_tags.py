@@ -28,6 +28,9 @@ from dragoman.textcalls.values import coerce, json_string, object_source
 
 _TAG = re.compile(r"<([^<>/\s][^<>/\s]*)>")
 _CLOSING_TAG = re.compile(r"</([^<>/\s]+)>")
+# Also used to find the tags of a tool's parameters: an expression with their names, which a client chose, would stay in the
+# cache of `re`, and would try each of them at each `<`.
+_ANY_TAG = re.compile(r"<([^<>]+)>")
 _ITEM = "item"
 _CDATA = ("<![CDATA[", "]]>")
 _MAX_NESTING = 32
@@ -42,19 +45,18 @@ def read_parameters(
 
     unclosed: receives the tags that have no partner, which are not parameters.
     """
-    declared = offers.parameters(name)
-    siblings = re.compile("|".join(f"<{re.escape(key)}>" for key in declared) or r"(?!)")
+    starts = [tag.start() for tag in _ANY_TAG.finditer(text) if offers.declares(name, tag[1])]
 
     def last_end(key: str, end: int) -> int:
         if not offers.types(name, key).is_text:
             return end
-        sibling = siblings.search(text, end)
-        limit = len(text) if sibling is None else sibling.start()
+        sibling = bisect_left(starts, end)
+        limit = starts[sibling] if sibling < len(starts) else len(text)
         return text.rfind(f"</{key}>", end, limit) if limit > end else end
 
     found: dict[str, str] = {}
     for key, value in _elements(text, last_end, unclosed):
-        if key != "name" or "name" in declared:
+        if key != "name" or offers.declares(name, "name"):
             found.pop(key, None)
             found[key] = _value(value, key, offers.types(name, key), offers.schema(name))
     return found
@@ -161,11 +163,9 @@ class UseToolBody(Struct, frozen=True):
     """`<name>` and parameters up to `</use_tool>`."""
 
     def parse(self, block: Block) -> Wait[None]:
-        if (yield from block.skip(SPACE)) != "<":
-            block.malformed("expected a tag")
+        yield from block.skip(SPACE)
         start = block.at
-        block.at += 1
-        tag, _ = yield from block.read(words(">"), block.limits.max_key, forbid=f"<{SPACE}")
+        tag = yield from _read_tag(block)
         if not tag or tag == "use_tool":
             block.malformed("expected a tag")
         yield from block.confirm()
@@ -183,17 +183,25 @@ class TagNamedBody(Struct, frozen=True):
 
     def parse(self, block: Block) -> Wait[None]:
         name = block.opener[1:-1]
-        closer = f"</{name}>"
-        keys = block.offers.parameters(name)
         yield from block.skip(SPACE)
-        first = yield from block.expect(words(closer, *(f"<{key}>" for key in keys)))
+        tag = yield from _read_tag(block)
+        is_closer = tag == f"/{name}"
+        if not is_closer and not block.offers.declares(name, tag):
+            block.malformed("expected a parameter")
         yield from block.confirm()
         text = ""
-        if first != closer:
+        if not is_closer:
+            first, closer = f"<{tag}>", words(f"</{name}>")
             parameter = _OpenParameter(block, name)
-            text = yield from _gather(block, words(closer), parameter, first, eos_ok=False)
-            text = first + text
+            text = first + (yield from _gather(block, closer, parameter, first, eos_ok=False))
         _report_call(block, name, text)
+
+
+def _read_tag(block: Block) -> Wait[str]:
+    """Return what the tag at the cursor has between its brackets."""
+    yield from block.expect(words("<"))
+    tag, _ = yield from block.read(words(">"), block.limits.max_key, forbid=f"<{SPACE}")
+    return tag
 
 
 def _report_call(block: Block, name: str, text: str) -> None:
@@ -254,7 +262,6 @@ class _OpenParameter(Struct, eq=False):
     _block: Block
     _name: str
     _open: str = ""
-    _tags: re.Pattern[str] | None = None
 
     @property
     def is_open(self) -> bool:
@@ -268,29 +275,28 @@ class _OpenParameter(Struct, eq=False):
             return False
         needed = self._block.offers.required(self._name)
         is_given = last[1] != "name" or "name" in keys or not keys
+        places = {tag[1]: tag.start() for tag in _ANY_TAG.finditer(text)}  # the last of each
         return (
             is_given
-            and all(f"</{key}>" in text for key in needed)
-            and all(text.rfind(f"<{key}>") <= text.rfind(f"</{key}>") for key in keys)
+            and all(f"/{key}" in places for key in needed)
+            and all(places.get(key, -1) <= places.get(f"/{key}", -1) for key in keys)
         )
 
     def see(self, part: str) -> None:
         if not self._name:
             self._name = find_name(part)
-        if self._tags is None and self._name:
-            self._tags = self._compile()
         position = 0
-        while self._tags is not None:
+        while self._name:
             if self._open:
                 end = part.find(f"</{self._open}>", position)
                 if end < 0:
                     return
                 self._open, position = "", end
-            found = self._tags.search(part, position)
+            tags = _ANY_TAG.finditer(part, position)
+            found = next((tag for tag in tags if self._declares(tag[1])), None)
             if found is None:
                 return
             self._open, position = found[1], found.end()
 
-    def _compile(self) -> re.Pattern[str]:
-        keys = self._block.offers.parameters(self._name)
-        return re.compile(f"<({'|'.join(map(re.escape, keys))})>" if keys else r"(?!)")
+    def _declares(self, key: str) -> bool:
+        return self._block.offers.declares(self._name, key)

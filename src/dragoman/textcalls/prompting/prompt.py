@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping
 from msgspec import Struct, structs
 
 from dragoman._json import as_object
-from dragoman.core.aliases import NameMap, flat_name
+from dragoman.core.aliases import NameMap, ToolKey, flat_name
 from dragoman.core.freeform import wrap_input, wrapper_tool
 from dragoman.core.loaded_tools import LoadedTools, in_order_of_loading
 from dragoman.core.losses import REQUEST_LOSSES, LossBook, LossRule, LossTable
@@ -86,9 +86,6 @@ LOSSES: LossTable = {
 }
 
 
-_Key = tuple[str | None, str]
-
-
 class Offering(Struct, frozen=True, kw_only=True):
     """tools: the tools that the prompt offers, as functions under their names in the text. names: the client's names.
 
@@ -128,7 +125,7 @@ def plan_offering(request: Request, prompt: ToolPrompt, book: LossBook) -> Offer
     )
 
 
-def call_key(call: Call) -> _Key:
+def call_key(call: Call) -> ToolKey:
     """Return the namespace and name of a call. A call without a name has its kind as name."""
     return call.namespace, call.name or call.kind
 
@@ -139,7 +136,7 @@ def _is_describable(tool: Tool) -> bool:
     return tool.kind in CLIENT_KINDS and tool.schema is not None
 
 
-def _used(request: Request) -> list[_Key]:
+def _used(request: Request) -> list[ToolKey]:
     return [
         call_key(part)
         for turn in request.turns
@@ -148,7 +145,7 @@ def _used(request: Request) -> list[_Key]:
     ]
 
 
-def _allowed(choice: ToolChoice | None) -> set[_Key] | None:
+def _allowed(choice: ToolChoice | None) -> set[ToolKey] | None:
     """Return the only tools to offer; None: all of them."""
     match choice:
         case ToolChoice(mode="none"):

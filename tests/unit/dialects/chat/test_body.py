@@ -361,6 +361,9 @@ def test_reasoning_keeps_the_name_and_the_list_it_came_under() -> None:
     extra = Extra("chat", {"reasoning": Raw(b'""'), "reasoning_details": Raw(b"[1]")})
     found = message(Reasoning(summary=("hm",), extra=extra))
     assert (found["reasoning"], found["reasoning_details"]) == ("hm", [1])
+    more = Reasoning(extra=Extra("chat", {"reasoning_details": Raw(b"[2, 3]")}))
+    found = message(Reasoning(extra=extra), Text(text="So."), more)
+    assert found["reasoning_details"] == [1, 2, 3]
     assert "reasoning_content" not in found
 
 

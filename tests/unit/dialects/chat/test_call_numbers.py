@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from dragoman.core.call_input import Extent
 from dragoman.dialects.chat.calls import CallName, CallNumbers
+from dragoman.errors import RemoteProtocolError
 
 Entry = tuple[int | None, str, str]
 
@@ -219,6 +220,12 @@ def test_split_name_is_joined_by_the_declared_tools() -> None:  # M037
         "expected the whole name in the first delta, got 'isting_file' later",
     )
     assert (name.text, name.is_settled) == ("edit_existing_file", True)
+
+
+def test_name_that_never_ends_fails_the_answer() -> None:
+    pieces: list[list[Entry]] = [[(0, "", f"{number}-")] for number in range(4096)]
+    with pytest.raises(RemoteProtocolError, match="expected at most 4096 characters of a name"):
+        place(*pieces, has_input=False)
 
 
 def test_split_name_is_joined_without_a_tool_list_until_input_comes() -> None:

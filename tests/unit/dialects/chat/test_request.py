@@ -642,3 +642,28 @@ def test_a_session_is_a_key_only_where_the_target_wants_one_and_the_client_state
     assert "prompt_cache_key" not in encode(request)
     assert encode(request, helped)["prompt_cache_key"] == "s"
     assert encode(replace(request, cache_key="k"), helped)["prompt_cache_key"] == "k"
+
+
+def test_merged_messages_keep_the_sealed_reasoning_of_each() -> None:
+    seals = [{"type": "reasoning.encrypted", "data": each} for each in ("one", "two")]
+    said = [
+        {"role": "assistant", "content": each["data"], "reasoning_details": [each]}
+        for each in seals
+    ]
+    [_, merged] = messages(decode(messages=[HELLO, *said]))
+    assert merged["reasoning_details"] == seals
+
+
+def test_results_of_merged_legacy_calls_refer_to_their_ids() -> None:
+    calls = [
+        {"role": "assistant", "content": None, "function_call": {"name": each, "arguments": "{}"}}
+        for each in "fg"
+    ]
+    results = [{"role": "function", "name": each, "content": each} for each in "fg"]
+    body = encode(decode(messages=[HELLO, *calls, *results]))
+    _, merged, *answers = body["messages"]
+    ids = {call["id"]: call["function"]["name"] for call in merged["tool_calls"]}
+    assert [(ids[each["tool_call_id"]], each["content"]) for each in answers] == [
+        ("f", "f"),
+        ("g", "g"),
+    ]

@@ -510,3 +510,16 @@ def test_page_of_this_dialect_lists_every_loss() -> None:
     text = page.read_text(encoding="utf-8")
     for code, rule in LOSSES.items():
         assert f"| `{code}` | {rule.meaning} | {rule.action} |" in text
+
+
+def test_several_refusals_of_an_assistant_are_one() -> None:
+    body = encode(foreign(turn("assistant", Refusal(text="No."), Refusal(text="Never."))))
+    assert body["messages"] == [{"role": "assistant", "content": None, "refusal": "No.\n\nNever."}]
+
+
+def test_second_sound_of_an_assistant_is_declared() -> None:
+    sounds = [Media(kind="audio", item_id=each) for each in ("a", "b")]
+    encoded = encode_request(foreign(turn("assistant", *sounds)))
+    [message] = json.loads(encoded.body)["messages"]
+    assert message["audio"] == {"id": "a"}
+    assert codes(encoded) == ["assistant_media"]

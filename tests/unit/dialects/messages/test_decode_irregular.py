@@ -328,6 +328,15 @@ def test_interleaved_calls_are_kept_apart() -> None:
     ]
 
 
+def test_problems_of_many_open_blocks_are_short() -> None:
+    data = answer(*(tool_use(number, f"toolu_{number}") for number in range(300)))
+    problems = [
+        problem for step in StreamDecoder(MessagesReader()).feed(data) for problem in step.problems
+    ]
+    assert len(problems) > 300
+    assert max(len(problem.message) for problem in problems) < 100
+
+
 def test_index_gaps_are_survived() -> None:
     data = answer(
         block_start(1, {"type": "text", "text": "a"}),

@@ -546,6 +546,14 @@ def test_fields_of_other_dialects_are_listed() -> None:
             Media(kind="image", url="data:image/gif;base64,R0"),
             {"type": "base64", "media_type": "image/gif", "data": "R0"},
         ),
+        (
+            Media(kind="image", url="data:image/gif,GIF%38"),
+            {"type": "base64", "media_type": "image/gif", "data": "R0lGOA=="},
+        ),
+        (
+            Media(kind="file", data="data:text/plain;charset=utf-8;base64,aGk="),
+            {"type": "text", "media_type": "text/plain", "data": "hi"},
+        ),
         (Media(kind="image", file_id="file_1"), {"type": "file", "file_id": "file_1"}),
         (
             Media(kind="file", data="JV"),
