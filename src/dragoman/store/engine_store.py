@@ -217,7 +217,8 @@ class Store:
 
         Raises:
             StoreMissing: the response or an ancestor is not stored; `response_id` of the error says which.
-            StoreTooLarge: there are more than `MAX_CHAIN` responses, or they take more than `MAX_CHAIN_BYTES`.
+            StoreTooLarge: there are more than `MAX_CHAIN` responses, or they take more than `MAX_CHAIN_BYTES`, or
+                `MAX_UNPACKED_BYTES` unpacked.
         """
         now = self._clock()
         most = MAX_CHAIN if depth is None else depth
@@ -675,7 +676,7 @@ def _links(shares: list[StoredContent], now: float) -> tuple[Link, ...]:
 def _check_unpacked(size: int) -> None:
     if size > MAX_UNPACKED_BYTES:
         raise StoreTooLarge(
-            f"expected at most {MAX_UNPACKED_BYTES:,} bytes of a conversation at once, there are more"
+            f"expected to read at most {MAX_UNPACKED_BYTES:,} bytes of a conversation at once, there are more"
         )
 
 
