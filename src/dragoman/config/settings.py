@@ -47,7 +47,6 @@ __all__ = (
     "UpstreamKind",
     "UpstreamSettings",
     "peers_of",
-    "port_of",
     "split_fallback",
 )
 
@@ -608,23 +607,16 @@ class McpServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     restart: RestartSettings = field(default_factory=RestartSettings)
 
     def __repr__(self) -> str:
-        return f"McpServerSettings(name={self.name!r}, {self.address})"
-
-    @property
-    def address(self) -> str:
-        """The program or the host, for messages; without arguments, queries and user names, which may be secret."""
+        """Only the program or the host: arguments, queries and user names may be secret."""
         if self.command:
-            return f"command {self.command[0]!r}"
-        parts = urlsplit(self.url)
-        return f"url '{parts.scheme}://{parts.hostname}{'' if port_of(self.url) is None else f':{port_of(self.url)}'}'"
-
-
-def port_of(url: str) -> int | None:
-    """The port of a URL; None if it has none, -1 if the port is not a number."""
-    try:
-        return urlsplit(url).port
-    except ValueError:
-        return -1
+            return f"McpServerSettings(name={self.name!r}, command {self.command[0]!r})"
+        try:
+            parts = urlsplit(self.url)
+            port = "" if parts.port is None else f":{parts.port}"
+            place = f"url '{parts.scheme}://{parts.hostname}{port}'"
+        except ValueError:
+            place = "a url that cannot be read"
+        return f"McpServerSettings(name={self.name!r}, {place})"
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -33,6 +33,7 @@ from dragoman.config.environment import Origin, origin_of, replace_file, state_f
 from dragoman.config.secrets import mask_command, mask_url
 from dragoman.config.settings import (
     ANTHROPIC_HOST,
+    CHATGPT_CODEX_URL,
     DIRECT,
     OPENAI_HOST,
     McpServerSettings,
@@ -307,14 +308,9 @@ def _upstream_claims(
         if upstream.codex_home is not None:
             yield Claim(f"{path}.codex_home", f"with the configuration in {upstream.codex_home}")
         return
-    url = upstream.base_url
+    url = upstream.base_url or (CHATGPT_CODEX_URL if upstream.kind == "chatgpt-codex" else "")
     place = mask_url(url)
-    if url and not _is_known(url, own):
-        how = "over plain http " if _is_plain(url) else ""
-        what = "requests and a key" if upstream.api_key or upstream.headers else "requests"
-        yield Claim(
-            f"{path}.base_url", f"send {what} {how}to {place}", f"send {what} {how}to {url}"
-        )
+    yield from _address_claims(upstream, path, url, own)
     variable = upstream.api_key_env
     if variable is not None and _key_of(url, own) != variable:
         yield Claim(f"{path}.api_key_env", f"send the environment variable {variable} to {place}")
@@ -326,6 +322,23 @@ def _upstream_claims(
         yield Claim(f"{path}.ca_file", f"trust servers that {upstream.ca_file} vouches for")
     if upstream.auth_file is not None:
         yield Claim(f"{path}.auth_file", f"send the login in {upstream.auth_file} to {place}")
+
+
+def _address_claims(
+    upstream: UpstreamSettings, path: str, url: str, own: Mapping[Origin, str]
+) -> Iterator[Claim]:
+    what = "requests and a key" if upstream.api_key or upstream.headers else "requests"
+    is_known = not url or _is_known(url, own)
+    if upstream.kind == "chatgpt-codex":
+        # Requests may go to any server on this machine, but this login is meant for one server only.
+        what = "requests and the ChatGPT login"
+        is_known = origin_of(url) == origin_of(CHATGPT_CODEX_URL)
+    if not is_known:
+        how = "over plain http " if _is_plain(url) else ""
+        place = mask_url(url)
+        yield Claim(
+            f"{path}.base_url", f"send {what} {how}to {place}", f"send {what} {how}to {url}"
+        )
 
 
 def _mcp_claims(server: McpServerSettings, path: str) -> Iterator[Claim]:

@@ -14,7 +14,8 @@ Each refusal uses the words of its vendor.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
 
@@ -33,13 +34,14 @@ from dragoman.dialects.responses.request import asks_for_background
 from dragoman.dialects.responses.turns import read_submitted
 from dragoman.errors import MalformedJson, RequestRefused, StoreError, StoreMissing
 from dragoman.model.outcome import ErrorInfo
-from dragoman.model.parts import Call, Dialect, Extra, Opaque, Part, Result
+from dragoman.model.parts import Call, Dialect, Extra, Opaque, Part, Result, part_size
 from dragoman.model.request import Request, Turn
 from dragoman.offload import offload
 from dragoman.state.conversation import continued, prepended, settings_of
 from dragoman.state.held_conversation import (
     HeldConversation,
     Missing,
+    check_referred,
     conversation_missing,
     decode_items,
     responses_of,
@@ -48,13 +50,14 @@ from dragoman.state.keeper import Keeper, forget
 from dragoman.state.managed_store import ManagedStore
 from dragoman.store.codec import weigh_request
 from dragoman.store.contract import waiting_owner
-from dragoman.store.records import Draft, Link
+from dragoman.store.records import Draft, Link, StoredHead
 
 MINTED: dict[Dialect, str] = {"responses": RESPONSE_PREFIX, "messages": "msg_dgm"}
 """The prefixes of the ids that the gateway makes. No vendor's ids begin so: digits or other words follow `resp_` and `msg_`."""
 
-
 _REFERENCE = "item_reference"
+# Bytes that a part takes besides its text.
+_AROUND = 32
 
 
 class Conflict(RequestRefused):
@@ -339,14 +342,16 @@ async def _continue_response(
         request = referred.request
     keeper = make_keeper(managed, request, lambda: caller, links=links, waits=asked.waits)
     missing = () if referred is None else referred.missing
-    known = (*links[-1:], *(() if referred is None else referred.links))
+    known = [link.head for link in links[-1:]]
+    if referred is not None:
+        known += referred.heads
     if not known and (referred is None or set(missing) == set(wanted)):
         return Continuation(keeper=keeper, missing=missing)
     if links:
         request = continued(links, request)
-    upstreams = {link.head.upstream for link in known}
+    upstreams = {head.upstream for head in known}
     is_native = len(upstreams) == 1 and not any(
-        link.head.id.startswith(MINTED["responses"]) for link in known
+        head.id.startswith(MINTED["responses"]) for head in known
     )
     return Continuation(
         request=request,
@@ -651,13 +656,13 @@ def _without_thread(request: Request) -> Request:
 class _Referred(Struct, frozen=True, kw_only=True):
     """A request with its item references replaced by the items.
 
-    missing: the ids of items that the store does not have. links: the responses that other items belong to; the rest are
+    missing: the ids of items that the store does not have. heads: of the responses that other items belong to; the rest are
     items of conversations.
     """
 
     request: Request
     missing: tuple[str, ...] = ()
-    links: tuple[Link, ...] = ()
+    heads: tuple[StoredHead, ...] = ()
 
 
 def references(request: Request) -> tuple[str, ...]:
@@ -671,28 +676,42 @@ def references(request: Request) -> tuple[str, ...]:
     return tuple(sorted(found)) if found else ()
 
 
+def _is_reference(part: Part) -> bool:
+    return type(part) is Opaque and part.type == _REFERENCE
+
+
 async def _resolve(
     managed: ManagedStore, owner: str, request: Request, wanted: tuple[str, ...]
 ) -> _Referred:
-    """Raises StoreError: the store did not answer."""
-    links = [
-        link
-        for response_id in await responses_of(managed, owner, wanted)
-        if (link := await _link(managed, owner, response_id)) is not None
-    ]
-    items = _items(links)
-    rest = [item_id for item_id in wanted if item_id not in items]
+    """Raises StoreError: the store did not answer. StoreTooLarge: the items are larger than a request may be."""
+    found = (part.item_id for turn in request.turns for part in turn.parts if _is_reference(part))
+    times = Counter(found)
+    size = 0
+    heads: list[StoredHead] = []
+    items: dict[str, list[Part]] = {item_id: [] for item_id in wanted}
+    for response_id in await responses_of(managed, owner, wanted):
+        link = await _link(managed, owner, response_id)
+        if link is None:
+            continue
+        heads.append(link.head)
+        for part in link.parts or ():
+            if part.item_id in items:  # all parts of a message have the message's id
+                items[part.item_id].append(part)
+                size += times[part.item_id] * (_AROUND + part_size(part))
+        check_referred(size)
+    rest = [item_id for item_id, parts in items.items() if not parts]
     added: dict[str, tuple[Turn, ...]] = {}
     if rest:
-        found = await managed.call(
+        stored = await managed.call(
             "items", lambda store: store.conversations.find_items(owner, rest)
         )
-        added = {name: (await decode_items([item])).turns for name, item in found.items()}
+        check_referred(size + sum([times[name] * len(each.data) for name, each in stored.items()]))
+        added = {name: (await decode_items([item])).turns for name, item in stored.items()}
     turns = [each for turn in request.turns for each in _with_items(turn, items, added)]
     return _Referred(
         request=structs.replace(request, turns=tuple(turns)),
         missing=tuple([item_id for item_id in rest if item_id not in added]),
-        links=tuple(links),
+        heads=tuple(heads),
     )
 
 
@@ -706,29 +725,18 @@ async def _link(managed: ManagedStore, owner: str, response_id: str) -> Link | N
     return link
 
 
-def _items(links: Iterable[Link]) -> dict[str, list[Part]]:
-    """Return the parts of each item by its id. All parts of a message have the message's id."""
-    items: dict[str, list[Part]] = {}
-    for link in links:
-        for part in link.parts or ():
-            if part.item_id:
-                items.setdefault(part.item_id, []).append(part)
-    return items
-
-
 def _with_items(
     turn: Turn, items: Mapping[str, list[Part]], added: Mapping[str, tuple[Turn, ...]]
 ) -> tuple[Turn, ...]:
     """Return a turn with items in place of references. `items`: of answers; `added`: of conversations, from either side."""
-    if not any(type(part) is Opaque and part.type == _REFERENCE for part in turn.parts):
+    if not any(map(_is_reference, turn.parts)):
         return (turn,)
     whole = added.get(turn.parts[0].item_id or "") if len(turn.parts) == 1 else None
     if whole is not None:
         return whole
     parts: list[Part] = []
     for part in turn.parts:
-        is_reference = type(part) is Opaque and part.type == _REFERENCE
-        parts += items.get(part.item_id or "", [part]) if is_reference else [part]
+        parts += (_is_reference(part) and items[part.item_id or ""]) or [part]
     return (structs.replace(turn, parts=tuple(parts)),)
 
 

@@ -199,7 +199,8 @@ def escrow_key(call: Call) -> str:
     different call must not be restored. The digest ignores the order of members, which clients that parse a call may change.
     """
     try:
-        data = dumps_canonical([call.name, call.namespace, loads(call.input)])
-    except (MalformedJson, RecursionError):  # no JSON, or it nests too deep
-        data = dumps_canonical([call.name, call.namespace, call.input])
+        value: object = loads(call.input)
+    except MalformedJson:
+        value = call.input
+    data = dumps_canonical([call.name, call.namespace, value])
     return f"{call.call_id} {blake2b(data, digest_size=8).hexdigest()}"

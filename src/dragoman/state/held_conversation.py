@@ -25,11 +25,11 @@ from dragoman.dialects.responses.conversations import (
     resolve,
 )
 from dragoman.dialects.responses.turns import EarlierItems
-from dragoman.errors import RequestRefused, StoreError, StoreHeld, StoreMissing
+from dragoman.errors import RequestRefused, StoreError, StoreHeld, StoreMissing, StoreTooLarge
 from dragoman.model.request import Turn
 from dragoman.offload import offload
 from dragoman.state.managed_store import ManagedStore
-from dragoman.store.contract import Key
+from dragoman.store.contract import MAX_CHAIN_BYTES, Key
 from dragoman.store.records import ConversationItem, StoredConversation
 
 
@@ -119,9 +119,12 @@ class HeldConversation:
         Raises:
             RequestRefused: an item cannot be used, is unknown, or is in the conversation already.
         """
+        referred: set[str] = set()
         for item_id in references_of(sent):
-            if item_id in self._taken:
+            # Before they are read: many references to one item would make as many copies of it.
+            if item_id in self._taken or item_id in referred:
                 raise _repeated(item_id)
+            referred.add(item_id)
         items = await complete_items(self._managed, self._owner, sent, f"input of {self._by}")
         self._input = [
             StoredItem(item.id, remove_from_item(item.turn, item.data), item.turn) for item in items
@@ -232,15 +235,28 @@ async def complete_items(
 async def find_items(
     managed: ManagedStore, owner: str, item_ids: Iterable[str]
 ) -> dict[str, bytes]:
-    """Return the stored items with these ids: of conversations, or of the output of responses."""
+    """Return the stored items with these ids: of conversations, or of the output of responses. Raises StoreError."""
     wanted = set(item_ids)
     found = await managed.call("items", lambda store: store.conversations.find_items(owner, wanted))
     known = {item_id: item.data for item_id, item in found.items()}
     rest = wanted - known.keys()
+    size = sum(map(len, known.values()))
+    check_referred(size)
     for response_id in await responses_of(managed, owner, rest):
-        output = await _output(managed, owner, response_id)
-        known.update({name: data for name, data in output if name in rest})
+        for name, data in await _output(managed, owner, response_id):
+            if name in rest:
+                known[name] = data
+                size += len(data)
+        check_referred(size)
     return known
+
+
+def check_referred(size: int) -> None:
+    """Raises StoreTooLarge: the items that a request refers to would make it larger than a request may be."""
+    if size > MAX_CHAIN_BYTES:
+        raise StoreTooLarge(
+            f"expected references to items of at most {MAX_CHAIN_BYTES:,} bytes in all, there are more"
+        )
 
 
 async def responses_of(managed: ManagedStore, owner: str, item_ids: Iterable[str]) -> list[str]:

@@ -16,7 +16,6 @@ from msgspec import Struct, structs
 from dragoman._json import (
     FAST_FAILURES,
     Raw,
-    as_object,
     decode_untyped,
     dumps_document,
     loads,
@@ -28,7 +27,7 @@ from dragoman.core.surrogates import replace_lone
 from dragoman.core.tool_cache import remembered
 from dragoman.dialects.codec import DecodeContext
 from dragoman.dialects.registry import CODECS
-from dragoman.errors import MalformedJson, StoreDamaged
+from dragoman.errors import StoreDamaged
 from dragoman.model.parts import (
     Dialect,
     Part,
@@ -44,6 +43,8 @@ T = TypeVar("T")
 
 Reader = Callable[[Raw], T]
 
+# Without the limit of `as_object`: what was stored may have more values than the request that it was made of.
+_split_object = typed_decoder(dict[str, Raw])
 _split_array = typed_decoder(list[Raw])
 _NULL = b"null"
 
@@ -67,7 +68,7 @@ def reader(kind: type[T], *, remembers: object = None) -> Callable[[bytes], T]:
     def read_or_complain(data: bytes) -> T:
         try:
             return read(Raw(data))
-        except (*FAST_FAILURES, MalformedJson, TypeError, KeyError) as error:
+        except (*FAST_FAILURES, TypeError, KeyError) as error:
             raise StoreDamaged(
                 f"expected a stored {getattr(kind, '__name__', kind)} of this version, got another: {error}"
             ) from error
@@ -135,7 +136,7 @@ def _read_tagged(field: str, tagged: "dict[str, Reader[object]]") -> "Reader[obj
     read_tag = typed_decoder(str)
 
     def read(data: Raw) -> object:
-        return tagged[read_tag(bytes(as_object(bytes(data))[field]))](data)
+        return tagged[read_tag(bytes(_split_object(bytes(data))[field]))](data)
 
     return read
 
@@ -144,7 +145,7 @@ def _read_struct(kind: type[Struct], known: "dict[object, Reader[object]]") -> "
     readers = {field.name: _reader(field.type, known) for field in structs.fields(kind)}
 
     def read(data: Raw) -> object:
-        fields = as_object(bytes(data))
+        fields = _split_object(bytes(data))
         return kind(
             **{name: readers[name](value) for name, value in fields.items() if name in readers}
         )

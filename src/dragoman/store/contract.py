@@ -66,6 +66,9 @@ MAX_CHAIN = 4096
 MAX_CHAIN_BYTES = 64 * 1024 * 1024
 """Stored, compressed requests and answers of one conversation: as much as one request may have."""
 
+MAX_UNPACKED_BYTES = 4 * MAX_CHAIN_BYTES
+"""The same, unpacked. A text that repeats itself takes almost no space in the store, but all of it in memory."""
+
 MAX_ITEMS = 4 * MAX_CHAIN
 """Items in one conversation: a turn adds about four (a message, a call, its output, an answer)."""
 

@@ -14,7 +14,7 @@ from dragoman.config.settings import StoreSettings
 from dragoman.core.credentials import remove_credentials
 from dragoman.core.surrogates import replace_lone
 from dragoman.errors import ConfigError, MalformedJson, StoreDamaged, StoreTooLarge
-from dragoman.model.parts import Part
+from dragoman.model.parts import Part, part_size
 from dragoman.offload import LARGE, offload
 from dragoman.store.codec import (
     pack,
@@ -29,6 +29,7 @@ from dragoman.store.contract import (
     MAX_CHAIN,
     MAX_CHAIN_BYTES,
     MAX_PAGE,
+    MAX_UNPACKED_BYTES,
     SWEEP_BATCH,
     WAITING_SECONDS,
     ClaimResult,
@@ -216,7 +217,8 @@ class Store:
 
         Raises:
             StoreMissing: the response or an ancestor is not stored; `response_id` of the error says which.
-            StoreTooLarge: there are more than `MAX_CHAIN` responses, or they take more than `MAX_CHAIN_BYTES`.
+            StoreTooLarge: there are more than `MAX_CHAIN` responses, or they take more than `MAX_CHAIN_BYTES`, or
+                `MAX_UNPACKED_BYTES` unpacked.
         """
         now = self._clock()
         most = MAX_CHAIN if depth is None else depth
@@ -356,7 +358,7 @@ class Store:
                 return self._content(draft, ending, until)
             except (MalformedJson, RecursionError) as error:
                 raise StoreTooLarge(
-                    "expected a request that can be written as JSON, it nests too deep or has values that are none"
+                    "expected a request that can be stored as JSON, it nests too deep or has a value that is not JSON"
                 ) from error
 
         weight = weigh_request(draft.request) + (0 if ending is None else _weigh(ending))
@@ -600,7 +602,14 @@ async def _unpacked(rows: list[ItemRow]) -> tuple[ConversationItem, ...]:
 
 
 def _unpack(rows: list[ItemRow]) -> tuple[ConversationItem, ...]:
-    return tuple([ConversationItem(row.id, unpack_bytes(row.data)) for row in rows])
+    """Raises StoreTooLarge."""
+    items: list[ConversationItem] = []
+    size = 0
+    for row in rows:
+        items.append(ConversationItem(row.id, unpack_bytes(row.data)))
+        size += len(items[-1].data)
+        _check_unpacked(size)
+    return tuple(items)
 
 
 def _item_size(row: ItemRow) -> int:
@@ -651,12 +660,24 @@ def _size(content: StoredContent) -> int:
 
 
 def _links(shares: list[StoredContent], now: float) -> tuple[Link, ...]:
-    return tuple(
-        [
-            Link(head_of(share.row, now), unpack_request(share.request), _parts(share))
-            for share in reversed(shares)
-        ]
-    )
+    """Raises StoreTooLarge."""
+    links: list[Link] = []
+    size = 0
+    for share in reversed(shares):
+        link = Link(head_of(share.row, now), unpack_request(share.request), _parts(share))
+        links.append(link)
+        for turn in link.request.turns:
+            size += sum(map(part_size, turn.parts))
+        size += sum(map(part_size, link.parts or ()))
+        _check_unpacked(size)
+    return tuple(links)
+
+
+def _check_unpacked(size: int) -> None:
+    if size > MAX_UNPACKED_BYTES:
+        raise StoreTooLarge(
+            f"expected to read at most {MAX_UNPACKED_BYTES:,} bytes of a conversation at once, there are more"
+        )
 
 
 def _parts(share: StoredContent) -> tuple[Part, ...] | None:

@@ -178,6 +178,9 @@ def test_secrets_are_not_shown() -> None:
     )
     assert repr(child) == "McpServerSettings(name='a', command 'server')"
     assert repr(far) == "McpServerSettings(name='b', url 'https://host:8443')"
+    for broken in ("http://[hush", "http://host:hush"):
+        shown = repr(McpServerSettings(name="c", url=broken))
+        assert shown == "McpServerSettings(name='c', a url that cannot be read)"
 
 
 def test_settings_can_be_read_where_the_sdk_is_not_installed() -> None:

@@ -128,11 +128,15 @@ NEEDS_TRUST = [
     ),
     (
         upstream("chatgpt-codex", 'auth_file = "auth.json"'),
-        "upstreams.it.auth_file: send the login in auth.json to ",
+        "upstreams.it.auth_file: send the login in auth.json to https://chatgpt.com/",
     ),
     (
         upstream("chatgpt-codex", 'base_url = "https://elsewhere.example"'),
-        "upstreams.it.base_url: send requests to https://elsewhere.example",
+        "upstreams.it.base_url: send requests and the ChatGPT login to https://elsewhere.example",
+    ),
+    (
+        upstream("chatgpt-codex", LOCAL),
+        "upstreams.it.base_url: send requests and the ChatGPT login to http://127.0.0.1:8000/v1",
     ),
     (
         '[server]\nhost = "0.0.0.0"\napi_keys = ["known-to-the-author"]\n',
@@ -200,6 +204,7 @@ def test_a_file_that_is_named_is_trusted_with_that(
         upstream("messages", 'base_url = "https://api.anthropic.com"'),
         upstream("chat", 'base_url = "https://mine.example/v1"', 'api_key_env = "OPENAI_API_KEY"'),
         upstream("chatgpt-codex"),
+        upstream("chatgpt-codex", 'base_url = "https://chatgpt.com/backend-api/codex"'),
         '[store]\nurl = "memory:"\n',
     ],
 )

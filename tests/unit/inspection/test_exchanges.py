@@ -547,6 +547,9 @@ def test_too_many_attempts_and_no_files_are_refused() -> None:
         from_files({"exchange.json": json.dumps(index).encode()})
     with pytest.raises(RequestRefused, match="expected a recording"):
         from_files({})
+    for meta in (b"title", b'title = "\xff"', b"title = " + b"1" * 5000):
+        with pytest.raises(RequestRefused, match=r"meta\.toml: expected TOML"):
+            from_files({"meta.toml": meta, "body.json": b"{}"})
 
 
 # --- receipts ---------------------------------------------------------------------------------------------------------

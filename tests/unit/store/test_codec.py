@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec import Struct, structs
 
 from corpus_cases import FolderCase, folder_cases
-from dragoman._json import Raw
+from dragoman._json import Raw, dumps
 from dragoman.core.tool_cache import CachedTools
 from dragoman.dialects.registry import codec
 from dragoman.errors import StoreDamaged
@@ -269,3 +269,14 @@ def test_weight_counts_what_is_long() -> None:
     around = 32  # bytes that are written around a turn and around each of its parts
     assert weigh_request(request) == 80 + around * (1 + 8 + 2)
     assert weigh_request(structs.replace(request, turns=())) == 10
+
+
+def test_request_whose_stored_form_has_more_values_than_a_request_may_have_comes_back() -> None:
+    """Otherwise its client could have the store reported as damaged."""
+    asked = {
+        "model": "m",
+        "input": [{"role": "user", "content": "a"}] * 90_000,
+        "tools": [{"type": "function", "name": "f", "parameters": {"type": "object"}}],
+    }
+    request = codec("responses").decode_request(dumps(asked))
+    assert unpack_request(pack(request)) == request

@@ -222,6 +222,25 @@ def test_chain_of_one_response_too_many_does_not_lose_its_beginning() -> None:
     Bench("memory:").run(work)
 
 
+def test_conversation_that_is_large_only_when_unpacked_is_refused(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dragoman.store.engine_store.MAX_UNPACKED_BYTES", 10_000)
+
+    async def work(store: Store) -> None:
+        parent = None
+        for number in range(3):
+            text = "x" * 4_000
+            await store.put(draft(f"r{number}", text, parent=parent), ending())
+            parent = f"r{number}"
+        assert len(await store.chain(OWNER, "r1")) == 2
+        with pytest.raises(StoreTooLarge, match="at most 10,000 bytes"):
+            await store.chain(OWNER, "r2")
+        assert len(await store.chain(OWNER, "r2", depth=1)) == 1
+
+    bench.run(work)
+
+
 @pytest.mark.parametrize(
     "place", ["engine_store", "engine", "sqlite.operations", "postgres.engine"]
 )

@@ -463,3 +463,27 @@ def test_conversations_outlive_their_process(lasting: Bench) -> None:
 
     lasting.run(write)
     lasting.run(read)
+
+
+def test_items_that_are_large_only_when_unpacked_are_read_a_few_at_a_time(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dragoman.store.engine_store.MAX_UNPACKED_BYTES", 10_000)
+    large = tuple(
+        [ConversationItem(f"msg_{number}", b'"' + b"x" * 4_000 + b'"') for number in range(3)]
+    )
+
+    async def work(store: Store) -> None:
+        await store.conversations.create(new(items=large))
+        page = await store.conversations.page(OWNER, NAME, limit=2)
+        assert page.items == large[:2]
+        assert page.more
+        for reading in (
+            store.conversations.page(OWNER, NAME),
+            store.conversations.items(OWNER, NAME),
+            store.conversations.find_items(OWNER, [each.id for each in large]),
+        ):
+            with pytest.raises(StoreTooLarge, match="at most 10,000 bytes"):
+                await reading
+
+    bench.run(work)

@@ -158,10 +158,12 @@ class Child:
         future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self._asked[number] = future
         self._process.write(jsonrpc.request(self._numbers, method, params))
+        is_taken = False
         try:
             async with asyncio.timeout(RPC_SECONDS):
                 await self._process.drain()
                 message = await future
+            is_taken = True
         except TimeoutError as error:
             if is_vital:
                 self._process.kill()
@@ -170,12 +172,22 @@ class Child:
             ) from error
         finally:
             del self._asked[number]
-            # Cancelling a task that waits for a future cancels the future too.
-            if on_late is not None and (not future.done() or future.cancelled()):
-                self._late[number] = on_late
+            if on_late is not None and not is_taken:
+                self._expect_late(number, future, on_late)
         if message.is_error:
             raise self._refused(method, *message.error())
         return message.result()
+
+    def _expect_late(
+        self, number: bytes, future: "asyncio.Future[Message]", on_late: Callable[[Message], None]
+    ) -> None:
+        """Pass on the answer to a request whose caller has stopped waiting: when it comes, or now if it came in that moment."""
+        # Cancelling a task that waits for a future cancels the future too.
+        if not future.done() or future.cancelled():
+            self._late[number] = on_late
+        elif future.exception() is None:
+            with suppress(MalformedJson):
+                on_late(future.result())
 
     def write(self, line: bytes) -> None:
         self._process.write(line)

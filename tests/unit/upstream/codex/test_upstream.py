@@ -35,6 +35,8 @@ from dragoman.errors import UpstreamError
 from dragoman.model.events import Started
 from dragoman.model.parts import Text
 from dragoman.model.request import Request, Tool, ToolChoice, Turn
+from dragoman.upstream.codex.child import Child
+from dragoman.upstream.codex.turn import CodexReply
 from dragoman.upstream.codex.upstream import CodexUpstream
 from loops import LOOPS, play
 
@@ -315,6 +317,28 @@ def test_client_that_leaves_while_a_turn_is_begun_leaves_no_thread(
                 await sending
             await until(lambda: len(heard(tmp_path, "thread/unsubscribe")) == 1)
             assert len(heard(tmp_path, "turn/interrupt")) == (method == "turn/start")
+
+    asyncio.run(main())
+
+
+def test_client_that_leaves_just_as_its_thread_is_started_leaves_no_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sending: list[asyncio.Task[CodexReply]] = []
+    on_line = Child._on_line  # pyright: ignore[reportPrivateUsage] - between two steps of the event loop
+
+    def read_and_leave(child: Child, line: bytes) -> None:
+        on_line(child, line)
+        if b'"thread"' in line:
+            sending[0].cancel()
+
+    async def main() -> None:
+        async with running(app_server(tmp_path, ONE_CALL), tmp_path) as upstream:
+            monkeypatch.setattr(Child, "_on_line", read_and_leave)
+            sending.append(asyncio.create_task(upstream.send(asked(request()))))
+            with pytest.raises(asyncio.CancelledError):
+                await sending[0]
+            await until(lambda: len(heard(tmp_path, "thread/unsubscribe")) == 1)
 
     asyncio.run(main())
 

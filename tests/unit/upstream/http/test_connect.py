@@ -330,7 +330,10 @@ def test_a_place_that_a_client_no_longer_wants_goes_to_the_next(loop: str) -> No
             upstream = HttpUpstream("local", settings, key=None)
             first = await upstream.send(ASKED)
             leaving, waiting = (asyncio.create_task(ask(upstream)) for _ in range(2))
-            await asyncio.sleep(0.05)
+            for _ in range(10):
+                await asyncio.sleep(0)
+            queue = upstream._transport._waiting  # pyright: ignore[reportPrivateUsage] - nothing else shows who waits
+            assert len(queue) == 2
             first.close()  # wakes the first of the two
             leaving.cancel()
             await waiting
