@@ -736,7 +736,8 @@ def _with_items(
         return whole
     parts: list[Part] = []
     for part in turn.parts:
-        parts += (_is_reference(part) and items[part.item_id or ""]) or [part]
+        found = items.get(part.item_id or "") if _is_reference(part) else None
+        parts += found or [part]
     return (structs.replace(turn, parts=tuple(parts)),)
 
 
