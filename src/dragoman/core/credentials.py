@@ -54,9 +54,11 @@ def remove_from_item(turn: Turn, data: bytes) -> bytes:
 
 def credentials_of(request: Request) -> tuple[str, ...]:
     """Return the texts in the credentials of the request's tools: an upstream may repeat the tools as they were sent."""
-    extras = [each.extra for each in (*request.tools, *request.namespaces)]
+    extras = [tool.extra for tool in request.tools] + [each.extra for each in request.namespaces]
     secret = [extra for extra in extras if extra is not None and _scrub_extra(extra) is not extra]
-    fields = [(name, loads(bytes(value))) for extra in secret for name, value in extra.fields.items()]
+    fields = [
+        (name, loads(bytes(value))) for extra in secret for name, value in extra.fields.items()
+    ]
     return tuple([text for name, value in fields for text in _secret_texts({name: value})])
 
 

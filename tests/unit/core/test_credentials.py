@@ -45,7 +45,9 @@ def test_function_may_have_a_parameter_called_token() -> None:
     assert remove_credentials(request) is request
 
 
-FUNCTION = b'{"type":"function", "name":"get", "parameters":{"properties":{"headers":{"type":"object"}}}}'
+FUNCTION = (
+    b'{"type":"function", "name":"get", "parameters":{"properties":{"headers":{"type":"object"}}}}'
+)
 SERVER = b'{"type":"mcp","server_label":"s","server_url":"https://s","authorization":"hush-hush"}'
 
 
@@ -56,7 +58,9 @@ SERVER = b'{"type":"mcp","server_label":"s","server_url":"https://s","authorizat
         b'{"type":"tool_search_output","call_id":"c","execution":"client","tools":[%b]}',
     ],
 )
-def test_tools_inside_a_conversation_lose_credentials_and_keep_their_parameters(item: bytes) -> None:
+def test_tools_inside_a_conversation_lose_credentials_and_keep_their_parameters(
+    item: bytes,
+) -> None:
     def decode(tools: bytes) -> tuple[Request, bytes]:
         data = item % tools
         return codec("responses").decode_request(b'{"model":"m","input":[%b]}' % data), data

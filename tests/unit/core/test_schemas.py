@@ -655,7 +655,7 @@ def test_comparisons_with_long_lists_of_choices_are_counted() -> None:
     members = {str(number): {"enum": [*range(100_000)]} for number in range(1000)}
     nulls = dict.fromkeys(members)
     left = without_nulls({"properties": members}, nulls)
-    assert left == {name: None for name in [*members][4:]}
+    assert left == dict.fromkeys([*members][4:])
 
 
 def test_endless_references_and_alternatives_are_not_satisfied() -> None:
