@@ -5,7 +5,7 @@ import json
 import pytest
 
 from dragoman._json import Raw
-from dragoman.core.credentials import remove_credentials, remove_from_item
+from dragoman.core.credentials import credentials_of, remove_credentials, remove_from_item
 from dragoman.dialects.registry import codec
 from dragoman.model.parts import Extra, Opaque, Text
 from dragoman.model.request import Namespace, Request, Tool, Turn
@@ -43,6 +43,20 @@ def test_function_may_have_a_parameter_called_token() -> None:
     extra = Extra("responses", {"output_schema": schema})
     request = Request(tools=(Tool(name="f", extra=extra),))
     assert remove_credentials(request) is request
+
+
+def test_texts_of_credentials_are_found_at_every_depth() -> None:
+    fields = {
+        "authorization": Raw(b'"one"'),
+        "headers": Raw(b'{"a":"two","b":["three",4,""],"c":null}'),
+        "servers": Raw(b'[{"name":"s","token":"four","parameters":{"token":"no secret"}},true]'),
+    }
+    extra = Extra("responses", fields)
+    tools = (Tool(name="m", kind="mcp", extra=extra), Tool(name="f"))
+    assert credentials_of(Request(tools=tools)) == ("one", "two", "three", "four")
+    assert credentials_of(Request(namespaces=(Namespace("n", extra=extra),)))[0] == "one"
+    harmless = Extra("responses", {"x": Raw(b'"token"')})
+    assert credentials_of(Request(tools=(Tool(name="f", extra=harmless),))) == ()
 
 
 FUNCTION = (
