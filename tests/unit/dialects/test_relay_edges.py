@@ -228,11 +228,11 @@ def test_thoughts_in_any_language_pass() -> None:
 
 
 def test_frames_between_an_announcement_and_its_event_wait_in_linear_work() -> None:
-    """If each of them looked at all that wait before it, this took minutes."""
+    """If each of them looked at all that wait before it, this took more than a minute."""
     whole = base("responses")
     added = [payload["type"] for payload in whole].index("response.output_item.added") + 1
     before, after = (wire("responses", part) for part in (whole[:added], whole[added:]))
-    comments, stray = b": c\n\n" * 50_000, wire("responses", [{"type": "gateway.note"}])
+    comments, stray = b":\n\n" * 80_000, wire("responses", [{"type": "gateway.note"}])
     machine = relay("responses")
     start = process_time()
     sent = machine.feed(before + comments + stray * 10_000) + machine.feed(after) + machine.close()
