@@ -9,7 +9,8 @@ import pytest
 from bench_streams import Story, dialect_stream
 
 from corpus_cases import DIALECTS
-from dragoman.dialects.translate import StreamTranslator
+from dragoman._json import dumps
+from dragoman.dialects.translate import StreamTranslator, make_decoder
 from dragoman.sse import FrameParser
 
 SMALL, LARGE = 1_000, 10_000
@@ -59,6 +60,26 @@ def test_a_frame_in_many_reads_is_joined_once() -> None:
 def feed_in(parser: FrameParser, data: bytes, size: int) -> None:
     for start in range(0, len(data), size):
         parser.feed(data[start : start + size])
+
+
+def test_missing_events_beside_many_open_calls_cost_linear_work() -> None:
+    few = calls_of(lambda: decode_gaps(100))
+    many = calls_of(lambda: decode_gaps(1_000))
+    assert many <= few * 10 * 1.05
+
+
+def decode_gaps(count: int) -> None:
+    """A Responses stream that begins many calls, and then leaves out an event before each event."""
+    decoder = make_decoder("responses")
+    for number in range(count):
+        item = {"type": "function_call", "id": f"fc_{number}", "call_id": f"c{number}", "name": "f"}
+        decoder.feed(event("response.output_item.added", number, output_index=number, item=item))
+    for number in range(count, 3 * count, 2):
+        decoder.feed(event("keepalive", number))
+
+
+def event(kind: str, number: int, **fields: object) -> bytes:
+    return b"data: %b\n\n" % dumps({"type": kind, "sequence_number": number, **fields})
 
 
 MEGABYTE = 1024 * 1024

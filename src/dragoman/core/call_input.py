@@ -271,7 +271,9 @@ def _digest(data: bytes) -> bytes:
 def is_same_input(one: str, other: str) -> bool:
     """Whether two texts are the same JSON value with the same numbers: 1 is not 1.0. False if either is not JSON."""
     try:
-        return dumps_ordered(loads(one)) == dumps_ordered(loads(other))
+        first, second = loads(one), loads(other)
+        # Python's 1 equals 1.0 and True; and a number beyond a double is written as null.
+        return bool(first == second) and dumps_ordered(first) == dumps_ordered(second)
     except (MalformedJson, RecursionError):
         return False
 

@@ -27,7 +27,7 @@ Content = tuple[Text | Media | Opaque, ...]
 NOTHING_FOUND = "No tool matches."
 
 MAX_DESCRIBED = 8 * 1024 * 1024
-"""Characters of all definitions in one request: more than the longest context has. A result refers to a tool in thirty bytes,
+"""Characters of all descriptions and schemas in one request: more than the longest context has. A result refers to a tool in thirty bytes,
 and a request has room for thousands of references to its largest tool."""
 
 
@@ -116,16 +116,16 @@ class LoadedTools(Struct, eq=False):
     def _definition(self, key: ToolKey, where: str, *, has_parameters: bool) -> str:
         tool = self._tool(key)
         name: dict[str, object] = {"name": self.names.wire(key[1], key[0])}
-        if tool is not None:
-            fields = name if tool.description is None else {"description": tool.description, **name}
-            if has_parameters and tool.schema is not None:
-                fields = {**fields, "parameters": tool.schema}
-            definition = dumps(fields).decode("utf-8")
-            if len(definition) <= self.room:
-                self.room -= len(definition)
-                return definition
-        self.book.note("tool_definition", where, key[1])
-        return dumps(name).decode("utf-8")
+        schema = tool.schema if tool is not None and has_parameters else None
+        size = 0 if tool is None else len(tool.description or "") + len(schema or b"")
+        if tool is None or size > self.room:
+            self.book.note("tool_definition", where, key[1])
+            return dumps(name).decode("utf-8")
+        self.room -= size
+        fields = name if tool.description is None else {"description": tool.description, **name}
+        if schema is not None:
+            fields = {**fields, "parameters": schema}
+        return dumps(fields).decode("utf-8")
 
     def _tool(self, key: ToolKey) -> Tool | None:
         if self.known is None:

@@ -346,7 +346,7 @@ class OpenReasoning(PartBase):
         self.is_plain = False
         self._pieces: list[str] = []  # of the entry that grew last
         self._entries: dict[ReasoningChannel, dict[int, _Entry]] = {"summary": {}, "content": {}}
-        self._seals: tuple[Seal, ...] = ()
+        self._seals: list[Seal] = []
         self.part = parts.start(self.header, choice)
 
     @property
@@ -391,7 +391,9 @@ class OpenReasoning(PartBase):
     def seal(self, seals: Sequence[Seal], *, replaces: bool = False) -> None:
         """Add seals. `replaces`: they replace the earlier ones."""
         if seals:
-            self._seals = (*(() if replaces else self._seals), *seals)
+            if replaces:
+                self._seals.clear()
+            self._seals += seals
             self._parts.events += [SealAdded(self.part, seal) for seal in seals]
 
     def end(self, status: PartStatus, value: Reasoning | None = None) -> None:
@@ -400,7 +402,8 @@ class OpenReasoning(PartBase):
         if value is not None:
             self._complete_all("summary", value.summary)
             self._complete_all("content", value.content)
-            self.seal([seal for seal in value.seals if seal not in self._seals])
+            known = frozenset(self._seals)
+            self.seal([seal for seal in value.seals if seal not in known])
         is_amended = False
         for channel, entries in self._entries.items():
             for index, entry in entries.items():
@@ -414,7 +417,7 @@ class OpenReasoning(PartBase):
             final,
             summary=self._texts("summary"),
             content=self._texts("content"),
-            seals=self._seals,
+            seals=tuple(self._seals),
             status=status,
         )
         self._parts.events.append(PartEnded(self.part, final, is_amended))
@@ -477,7 +480,7 @@ class OpenCall(PartBase):
         self._is_fresh = parts.has_tools and empty == "{}"  # no character but blanks was emitted
         self._is_halved = False  # the input ended inside a character
         self._is_held = False  # the input may be a JSON string around an object
-        self._seals: list[Seal] = []
+        self._seals: dict[Seal, None] = {}
         self._was_cumulative = False
         # The whole input, if it contradicts the deltas or came before the name.
         self._whole: str | None = None
@@ -592,7 +595,7 @@ class OpenCall(PartBase):
         """Add a seal. A repeated seal is ignored."""
         if seal in self._seals:
             return
-        self._seals.append(seal)
+        self._seals[seal] = None
         if self.is_announced:
             self._parts.events.append(SealAdded(self.part, seal))
 

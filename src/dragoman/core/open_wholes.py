@@ -24,7 +24,7 @@ class OpenMedia(PartBase):
         self._header = replace(header, status="in_progress")
         self._data: list[str] = []
         self._transcript: list[str] = []
-        self._extra: Extra | None = None
+        self._extra: Extra | None = None  # grows with the fields of each piece
         self.part = parts.start(self._header, choice)
 
     def add(self, data: str, transcript: str, extra: Extra | None = None) -> None:
@@ -33,8 +33,8 @@ class OpenMedia(PartBase):
         self._data.append(data)
         self._transcript.append(transcript)
         if extra is not None:
-            known = {} if self._extra is None else self._extra.fields
-            self._extra = Extra(extra.dialect, {**known, **extra.fields})
+            self._extra = self._extra or Extra(extra.dialect, {})
+            self._extra.fields.update(extra.fields)
         if data or transcript or extra is not None:
             self._parts.events.append(MediaDelta(self.part, data, transcript, extra))
 

@@ -219,7 +219,7 @@ def _close(schema: _Schema, notes: list[str], where: str = "", depth: int = 0) -
     if _is_object(out) and out.get("additionalProperties", False) is False:
         named = cast("_Schema", properties) if isinstance(properties, dict) else {}
         required = required_names(out)
-        optional = [name for name in named if name not in required]
+        optional = named.keys() - required
         if optional or "additionalProperties" not in out:
             notes.append(f"closed the object at {where or '/'}")
             out["additionalProperties"] = False
@@ -410,7 +410,8 @@ def resolve(document: object, reference: str) -> object:
 
 # A schema may refer to itself, and alternatives multiply: a check that exceeds this or MAX_DEPTH fails.
 MAX_STEPS = 10_000
-# Values of one JSON document from which nulls are removed; references may lead to the same value again at every level.
+# Values of one JSON document from which nulls are removed, and that are compared with a list of choices. References may lead to
+# the same value again at every level, and every value may have the same long list.
 MAX_VALUES = 500_000
 
 # Providers run these tools: a client's call never names them.
@@ -471,7 +472,7 @@ def _fits(tool: Tool, arguments: str) -> bool:
 
 
 class _Check:
-    """One check: the document for references, and the number of steps left."""
+    """One check: the document for references, and the numbers of steps and values left."""
 
     def __init__(self, root: object) -> None:
         self._root = root
@@ -480,7 +481,7 @@ class _Check:
 
     def satisfies(self, schema: object, value: object, depth: int) -> bool:
         self._steps -= 1
-        if depth > MAX_DEPTH or self._steps < 0:
+        if depth > MAX_DEPTH or self._is_exhausted:
             return False
         if not isinstance(schema, dict):
             return schema is not False
@@ -489,7 +490,7 @@ class _Check:
             return True
         return (
             _has_type(known.get("type"), value)
-            and _is_listed(known, value)
+            and self._is_listed(known, value)
             and self._combines(known, value, depth)
             and self._has_members(known, value, depth)
             and self._has_items(known, value, depth)
@@ -524,8 +525,21 @@ class _Check:
             or name in needed
             or name not in named
             or self.satisfies(named[name], None, depth + 1)
-            or self._steps < 0  # undecided: out of steps
+            or self._is_exhausted  # undecided
         }
+
+    @property
+    def _is_exhausted(self) -> bool:
+        return self._steps < 0 or self._left < 0
+
+    def _is_listed(self, schema: _Schema, value: object) -> bool:
+        choices = schema.get("enum")
+        if isinstance(choices, list):
+            listed = cast("list[object]", choices)
+            self._left -= len(listed)
+            if not any(_is_equal(choice, value) for choice in listed):
+                return False
+        return "const" not in schema or _is_equal(schema["const"], value)
 
     def _combines(self, schema: _Schema, value: object, depth: int) -> bool:
         reference = schema.get("$ref")
@@ -594,13 +608,10 @@ def _is_of_type(wanted: str, value: object) -> bool:
             return True
 
 
-def _is_listed(schema: _Schema, value: object) -> bool:
-    choices = schema.get("enum")
-    if isinstance(choices, list) and not any(
-        is_same_value(choice, value) for choice in cast("list[object]", choices)
-    ):
-        return False
-    return "const" not in schema or is_same_value(schema["const"], value)
+def _is_equal(one: object, other: object) -> bool:
+    # A text is often long, and compared with many others.
+    is_text = isinstance(one, str) or isinstance(other, str)
+    return one == other if is_text else is_same_value(one, other)
 
 
 def _is_one(answers: Iterable[bool]) -> bool:

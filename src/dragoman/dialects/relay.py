@@ -97,15 +97,15 @@ class _Seen:
         self._has_usage = False
         # Of open parts. Encoders need to know that there was text or input, and need the whole reasoning.
         self.latest: dict[int, Event] = {}
-        self._thoughts: dict[tuple[int, ReasoningChannel, int], list[str]] = {}
+        self._thoughts: dict[int, dict[tuple[ReasoningChannel, int], list[str]]] = {}
 
     def add(self, event: Event) -> None:
         match event:
             case TextDelta() | InputDelta():
                 self.latest[event.part] = event
             case ReasoningDelta():
-                place = (event.part, event.channel, event.index)
-                self._thoughts.setdefault(place, []).append(event.text)
+                entries = self._thoughts.setdefault(event.part, {})
+                entries.setdefault((event.channel, event.index), []).append(event.text)
             case UsageReported() if self._has_usage:
                 usage = event.usage
                 known = self._later_usage
@@ -120,16 +120,16 @@ class _Seen:
 
     def events(self) -> list[Event]:
         """Return the reduced events. Nothing may be added afterwards."""
-        open_parts = dict.fromkeys([*self.latest, *(place[0] for place in self._thoughts)])
+        open_parts = dict.fromkeys([*self.latest, *self._thoughts])
         deltas = [delta for part in open_parts for delta in self._deltas(part)]
         usage = self._later_usage
         return [*self._events, *deltas, *([] if usage is None else [UsageReported(usage)])]
 
     def _deltas(self, part: int) -> list[Event]:
         latest = self.latest.pop(part, None)
-        places = [place for place in self._thoughts if place[0] == part]
+        entries = self._thoughts.pop(part, {})
         thoughts: list[Event] = [
-            ReasoningDelta(part, "".join(self._thoughts.pop(place)), *place[1:]) for place in places
+            ReasoningDelta(part, "".join(texts), *place) for place, texts in entries.items()
         ]
         return thoughts if latest is None else [latest, *thoughts]
 
@@ -180,6 +180,7 @@ class StreamRelay(AnswerReader):
         self._latest = self._seen.latest
         self._waiting: list[_Waiting] = []
         self._waiting_bytes = 0
+        self._looked_at = 0  # how many of the waiting frames are known to wait for the check only
         # The events that the encoder would write in place of the waiting frames.
         self._pending: list[Event] = []
         self._numbers: dict[int, int] = {}  # part -> the stage's number of it, where they differ
@@ -321,7 +322,8 @@ class StreamRelay(AnswerReader):
         has_failed = bool(events) and isinstance(events[-1], Failed)
         if not is_opaque and not has_failed and (look.is_stray or _is_unknown(events)):
             events = tuple([event for event in events if not isinstance(event, Noticed)])
-            self._admit(b"", events, self._staged(events))
+            if events or not self._waiting:  # what sends nothing and means nothing need not wait
+                self._admit(b"", events, self._staged(events))
             return
         raw = step.raw if frame is None else self._prepared(frame, look)
         if look.is_error and not self._waiting and not step.problems:
@@ -424,13 +426,15 @@ class StreamRelay(AnswerReader):
     def _release(self) -> None:
         """Pass the frames that need not wait any longer."""
         ready = 0
-        for number, frame in enumerate(self._waiting, 1):
+        for frame in self._waiting[self._looked_at :]:
             if self._stage is not None and not all(map(self._stage.is_released, frame.held)):
                 break
+            self._looked_at += 1
             if not frame.is_ahead:
-                ready = number
+                ready = self._looked_at
         released = self._waiting[:ready]
         del self._waiting[:ready]
+        self._looked_at -= ready
         for frame in released:
             self._waiting_bytes -= len(frame.raw)
             self._pass(frame.raw, frame.events, frame.choices)

@@ -1,9 +1,11 @@
 """No credential is stored."""
 
+import json
+
 import pytest
 
 from dragoman._json import Raw
-from dragoman.core.credentials import remove_credentials
+from dragoman.core.credentials import credentials_of, remove_credentials, remove_from_item
 from dragoman.dialects.registry import codec
 from dragoman.model.parts import Extra, Opaque, Text
 from dragoman.model.request import Namespace, Request, Tool, Turn
@@ -23,7 +25,7 @@ def test_request_without_secrets_is_the_very_same() -> None:
 @pytest.mark.parametrize(
     "name",
     ["authorization", "Authorization", "headers", "api_key", "api-key", "x-api-key", "access_token", "password",
-     "authorization_token", "client_secret", "cookie", "token", "credentials"],
+     "authorization_token", "client_secret", "cookie", "token", "credentials", "domain_secrets"],
 )  # fmt: skip
 def test_fields_with_credentials_are_left_out_at_every_depth(name: str) -> None:
     nested = Raw(f'{{"a":[{{"{name}" : "{SECRET}","b":1}},2]}}'.encode())
@@ -38,6 +40,53 @@ def test_function_may_have_a_parameter_called_token() -> None:
     schema = Raw(b'{"properties":{"token":{"type":"string"},"headers":{}}}')
     request = Request(tools=(Tool(name="f", schema=schema),))
     assert remove_credentials(request) is request
+    extra = Extra("responses", {"output_schema": schema})
+    request = Request(tools=(Tool(name="f", extra=extra),))
+    assert remove_credentials(request) is request
+
+
+def test_texts_of_credentials_are_found_at_every_depth() -> None:
+    fields = {
+        "authorization": Raw(b'"one"'),
+        "headers": Raw(b'{"a":"two","b":["three",4,""],"c":null}'),
+        "servers": Raw(b'[{"name":"s","token":"four","parameters":{"token":"no secret"}},true]'),
+    }
+    extra = Extra("responses", fields)
+    tools = (Tool(name="m", kind="mcp", extra=extra), Tool(name="f"))
+    assert credentials_of(Request(tools=tools)) == ("one", "two", "three", "four")
+    assert credentials_of(Request(namespaces=(Namespace("n", extra=extra),)))[0] == "one"
+    harmless = Extra("responses", {"x": Raw(b'"token"')})
+    assert credentials_of(Request(tools=(Tool(name="f", extra=harmless),))) == ()
+
+
+FUNCTION = (
+    b'{"type":"function", "name":"get", "parameters":{"properties":{"headers":{"type":"object"}}}}'
+)
+SERVER = b'{"type":"mcp","server_label":"s","server_url":"https://s","authorization":"hush-hush"}'
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        b'{"type":"additional_tools","role":"developer","tools":[%b]}',
+        b'{"type":"tool_search_output","call_id":"c","execution":"client","tools":[%b]}',
+    ],
+)
+def test_tools_inside_a_conversation_lose_credentials_and_keep_their_parameters(
+    item: bytes,
+) -> None:
+    def decode(tools: bytes) -> tuple[Request, bytes]:
+        data = item % tools
+        return codec("responses").decode_request(b'{"model":"m","input":[%b]}' % data), data
+
+    request, data = decode(FUNCTION)
+    assert remove_credentials(request) is request
+    assert remove_from_item(request.turns[0], data) is data
+    request, data = decode(FUNCTION + b"," + SERVER)
+    assert SECRET.encode() not in unpack_bytes(pack(remove_credentials(request)))
+    server = {"type": "mcp", "server_label": "s", "server_url": "https://s"}
+    kept = json.loads(remove_from_item(request.turns[0], data))
+    assert kept["tools"] == [json.loads(FUNCTION), server]
 
 
 @pytest.mark.parametrize(

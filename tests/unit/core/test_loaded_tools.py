@@ -1,16 +1,24 @@
 """Tools that a search has loaded: their order, and the result of a search for upstreams that read it as text."""
 
 import json
+from time import process_time
 from typing import Any
 
 import pytest
 from msgspec import structs
 
 from dragoman._json import Raw
-from dragoman.core.loaded_tools import MAX_DESCRIBED, NOTHING_FOUND, in_order_of_loading
+from dragoman.core.aliases import NameMap
+from dragoman.core.loaded_tools import (
+    MAX_DESCRIBED,
+    NOTHING_FOUND,
+    LoadedTools,
+    in_order_of_loading,
+)
+from dragoman.core.losses import REQUEST_LOSSES, LossBook, foreign_noter
 from dragoman.dialects.registry import codec
 from dragoman.dialects.translate import translate_request
-from dragoman.model.parts import Dialect, Opaque, Result
+from dragoman.model.parts import Dialect, Opaque, Result, Text
 from dragoman.model.request import Request, Tool, Turn
 
 Json = dict[str, Any]
@@ -105,3 +113,21 @@ def test_definitions_beyond_the_longest_context_are_names_only() -> None:
     assert len(sent.body) < MAX_DESCRIBED + 2_000_000
     assert [loss.code for loss in sent.losses].count("tool_definition") == 32
     assert sent.body.count(rb"<function>{\"name\":\"big\"}</function>") == 32
+
+
+def test_a_definition_without_room_is_not_written() -> None:
+    """To write megabytes for each of these references, and then leave them out, takes a quarter of a minute."""
+    size = MAX_DESCRIBED - 99
+    tools = (Tool(name="big", schema=Raw(b'{"description":"%b"}' % (b"x" * size))),)
+    book = LossBook(REQUEST_LOSSES)
+    loaded = LoadedTools(tools, NameMap.build(tools), "chat", book, foreign_noter("chat"))
+    reference = Opaque(
+        dialect="messages", type="tool_reference", tools=((None, "big"),), raw=Raw(b"{}")
+    )
+    result = Result(call_id="c", content=(reference,))
+    start = process_time()
+    described = [loaded.described(result, "x") for _ in range(20_000)]
+    assert process_time() - start < 5
+    texts = [part.text for content in described for part in content if isinstance(part, Text)]
+    assert len(texts[0]) > size
+    assert set(texts[1:]) == {'<functions>\n<function>{"name":"big"}</function>\n</functions>'}

@@ -17,6 +17,7 @@ from dragoman.core.schemas import (
     resolve,
     resolve_name,
     satisfies,
+    without_nulls,
 )
 from dragoman.model.parts import CallKind
 from dragoman.model.request import Tool
@@ -644,6 +645,17 @@ def test_a_value_and_a_schema_that_are_nested_deeply_give_an_answer() -> None:
     assert satisfies({"type": deep}, 1)
     tools = [tool(name, {"properties": {"a": {"enum": [1]}}}) for name in ("one", "other")]
     assert resolve_name(json.dumps({"a": deep}), tools, 0, "schema") is None
+
+
+def test_comparisons_with_long_lists_of_choices_are_counted() -> None:
+    """A hundred million comparisons would take minutes."""
+    schema = {"items": {"enum": [*range(100_000)]}}
+    assert satisfies(schema, [99_999] * 4)
+    assert not satisfies(schema, [99_999] * 1000)
+    members = {str(number): {"enum": [*range(100_000)]} for number in range(1000)}
+    nulls = dict.fromkeys(members)
+    left = without_nulls({"properties": members}, nulls)
+    assert left == dict.fromkeys([*members][4:])
 
 
 def test_endless_references_and_alternatives_are_not_satisfied() -> None:

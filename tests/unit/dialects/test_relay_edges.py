@@ -2,16 +2,20 @@
 
 import json
 from collections.abc import Callable
+from time import process_time
 
 import pytest
 
 from corpus_checks import CHECKS, calls_of, reasoning_of, text_of
 from dragoman.core.fold import fold
+from dragoman.core.store_notes import StoreNotes
 from dragoman.dialects.codec import DecodeContext, EncodeContext
+from dragoman.dialects.registry import codec
 from dragoman.dialects.relay import StreamRelay, relay_body
+from dragoman.dialects.responses.request import MAX_ECHO
 from dragoman.dialects.translate import make_decoder
 from dragoman.model.outcome import ErrorInfo, Outcome
-from relay_streams import CALL, Payloads, base, wire
+from relay_streams import CALL, Payload, Payloads, base, wire
 
 TOO_SLOW = ErrorInfo(kind="timeout", message="the upstream was silent for too long")
 Change = Callable[[Payloads], object]
@@ -223,6 +227,20 @@ def test_thoughts_in_any_language_pass() -> None:
     assert machine.feed(data) + machine.close() == data
 
 
+def test_frames_between_an_announcement_and_its_event_wait_in_linear_work() -> None:
+    """If each of them looked at all that wait before it, this took more than a minute."""
+    whole = base("responses")
+    added = [payload["type"] for payload in whole].index("response.output_item.added") + 1
+    before, after = (wire("responses", part) for part in (whole[:added], whole[added:]))
+    comments, stray = b":\n\n" * 80_000, wire("responses", [{"type": "gateway.note"}])
+    machine = relay("responses")
+    start = process_time()
+    sent = machine.feed(before + comments + stray * 10_000) + machine.feed(after) + machine.close()
+    assert process_time() - start < 20
+    assert machine.is_passing
+    assert sent == before + comments + after
+
+
 def test_exact_relay_of_nothing_fails() -> None:
     machine = relay("chat", exact=True)
     out = machine.close()
@@ -247,3 +265,51 @@ def test_body_that_lacks_what_clients_read_is_encoded_again() -> None:
     data = json.dumps(response).encode()
     sent, _ = relay_body(data, "responses", decode=DecodeContext(), encode=EncodeContext())
     assert sent.body != data
+
+
+# --- credentials ------------------------------------------------------------------------------------------------------
+
+SERVER = {"type": "mcp", "server_label": "s", "server_url": "https://s", "allowed_tools": ["a"]}
+HEADERS = {"Authorization": "Bearer hush-hush"}
+
+
+def asked_with(tool: Payload, notes: StoreNotes | None) -> EncodeContext:
+    body = {"model": "gpt-x", "input": "hi", "tools": [tool]}
+    request = codec("responses").decode_request(json.dumps(body).encode())
+    return EncodeContext(request=request, notes=notes)
+
+
+@pytest.mark.parametrize("shown", [HEADERS, {"Authorization": "<redacted>"}, None])
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_an_answer_that_is_stored_has_no_credentials_of_the_client(
+    shown: Payload | None, is_stored: bool
+) -> None:
+    """Some servers repeat the tools as they got them."""
+    payloads = base("responses")
+    for payload in (payloads[0], payloads[-1]):
+        payload["response"]["tools"] = [{**SERVER, "headers": shown}]
+    data = wire("responses", payloads)
+    encode = asked_with({**SERVER, "headers": HEADERS}, StoreNotes() if is_stored else None)
+    machine = StreamRelay("responses", decode=DecodeContext(), encode=encode)
+    out = machine.feed(data) + machine.close()
+    body = json.dumps(payloads[-1]["response"]).encode()
+    sent, _ = relay_body(body, "responses", decode=DecodeContext(), encode=encode)
+    if is_stored and shown is HEADERS:
+        assert b"hush-hush" not in out + sent.body
+        assert b'"allowed_tools":["a"]' in out
+        assert b'"allowed_tools":["a"]' in sent.body
+        CHECKS["responses"](out)
+    else:
+        assert (out, sent.body) == (data, body)
+
+
+def test_tools_that_are_too_large_to_be_repeated_are_not_repeated_with_credentials() -> None:
+    large = {**SERVER, "headers": HEADERS, "server_description": "x" * MAX_ECHO}
+    payloads = base("responses")
+    payloads[0]["response"]["tools"] = [large]
+    machine = StreamRelay(
+        "responses", decode=DecodeContext(), encode=asked_with(large, StoreNotes())
+    )
+    out = machine.feed(wire("responses", payloads)) + machine.close()
+    assert b"hush-hush" not in out
+    assert machine.reason == "unusable_frame"

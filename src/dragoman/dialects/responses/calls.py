@@ -42,7 +42,7 @@ class OutputCalls:
         # The ids that came, by those under which the calls were emitted.
         self._wire_ids: dict[str, str] = {}
         self.is_final = False  # the final output is being read, so no call can wait for more
-        self.has_gap = False  # events are missing
+        self.gaps = 0  # places of the stream where events are missing; an open call may lack a piece of its input
 
     @property
     def has_waiting(self) -> bool:
@@ -83,7 +83,9 @@ class OutputCalls:
             call = self._add(item, replace(said, input="", status="in_progress"), "function_call")
             call.lacks_input = find_input(fields)[0] is None
             item.active = None
-            self._items.read_fully(item)
+            # Which call of the item the next delta belongs to is no longer certain. It is read field by field, as is the next
+            # of every other part, which then finds its part by the id again.
+            self._items.streaming.clear()
         call.open.early = said.input
         self._announce(item, call)
 
@@ -144,8 +146,8 @@ class OutputCalls:
         is_ordered = item.type == "message" or not item.announced
         is_other = is_ordered and _is_other(call.open.text(), text)
         self._complete_input(call, text)
-        if is_other or (self.has_gap and len(item.calls) > 1):
-            call.lacks_events = True  # this may be the input of another call
+        if is_other or (self.gaps and len(item.calls) > 1):
+            call.gaps = -1  # this may be the input of another call
         call.closed = call.had_done = True
         call.had_whole = bool(text)
         item.active = None
@@ -176,7 +178,8 @@ class OutputCalls:
         """Return the calls that are the entries of a finished item's content: by id, else by order; None for a new call."""
         ids = [find_call_id(entry) or read_text(entry.get("id")) or "" for entry in entries]
         known = {call.open.header.call_id: call for call in item.calls if call.open.header.call_id}
-        others = iter([call for call in item.calls if call.open.header.call_id not in ids])
+        named = set(ids)
+        others = iter([call for call in item.calls if call.open.header.call_id not in named])
         return [known.pop(call_id, None) or next(others, None) for call_id in ids]
 
     def finish_inner(
@@ -190,8 +193,8 @@ class OutputCalls:
         if call is None:
             call = self._add(item, replace(said, input="", status="in_progress"), "function_call")
         call.lacks_input = find_input(fields)[0] is None
-        if self.has_gap and call.had_done and not is_only:
-            call.lacks_events = True
+        if self.gaps and call.had_done and not is_only:
+            call.gaps = -1
         self._finish(item, call, said, "completed", placeholder="{}")
 
     def finish_rest(self, item: OpenItem, status: PartStatus) -> None:
@@ -201,7 +204,8 @@ class OutputCalls:
                 self._finish(item, call, call.open.header, status)
 
     def end(self, call: ItemCall, status: PartStatus, value: Call | None) -> None:
-        if call.lacks_events and status == "completed":
+        is_client = call.open.header.executor == "client"
+        if call.gaps < (self.gaps if is_client else 0) and status == "completed":
             status = "incomplete"
             name = call.open.header.name
             fault = f"events of the call of {name!r} are missing, and nothing repeats its input"
@@ -281,7 +285,7 @@ class OutputCalls:
     def _add(self, item: OpenItem, header: Call, item_type: str) -> ItemCall:
         spec = CALL_ITEMS[item_type]
         opened = OpenCall(self._parts, header, empty=spec.empty)
-        call = ItemCall(opened, spec.delta, self._count)
+        call = ItemCall(opened, spec.delta, self._count, self.gaps)
         self._count += 1
         item.calls.append(call)
         return call
@@ -392,7 +396,8 @@ class OutputCalls:
                 f"expected the input of {header.name!r} in deltas, got it only at the end",
             )
         call.open.complete(text)
-        call.lacks_events = call.lacks_events and not text
+        if text:
+            call.gaps = self.gaps
 
 
 def _repeats(item: OpenItem, call: ItemCall) -> bool:

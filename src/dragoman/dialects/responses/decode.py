@@ -188,7 +188,7 @@ class ResponsesReader:
                 return self._read_done()
             raise
         if self._numbers.skip_before(read_int(fields.get("sequence_number")), self.frame):
-            self._output.note_gap()
+            self._output.calls.gaps += 1
         name = read_text(fields.get("type")) or ""
         if not is_content(name):
             called = frame.name.decode("utf-8", "replace")

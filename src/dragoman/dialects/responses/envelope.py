@@ -6,6 +6,7 @@ from typing import assert_never
 from msgspec import Struct
 
 from dragoman._json import Raw, dumps
+from dragoman.core.credentials import credentials_of
 from dragoman.core.fields import is_present, own_fields, read_object, read_text
 from dragoman.core.ids import Minter
 from dragoman.core.losses import LossBook, answer_book
@@ -91,6 +92,8 @@ def _merge(own: Mapping[str, object], request: Request | None, book: LossBook) -
         tools = repeated_tools(request, book)
         if tools is not None:
             fields["tools"] = tools
+        elif credentials_of(request):  # the upstream's list may have them, and the answer is stored
+            fields["tools"] = []
         fields |= echo_settings(request, book)
     if "service_tier" in own:
         fields["service_tier"] = own["service_tier"]

@@ -35,13 +35,15 @@ class ItemCall(Struct, eq=False):
     had_done: the `.done` event of the input came. had_whole: and it had the input. finished: the call as its item's end
     has it, if the item ended before the input. lacks_input: nothing on the wire has said yet what the input is, not even
     that it is empty. rest: the `input_key` of what deltas may still bring when the call has ended with its item; late:
-    those deltas. lacks_events: events are missing, and no later event has repeated the input.
+    those deltas. gaps: how many gaps of the stream cannot have had a piece of the input, because they came before the call or
+    before its whole input; -1 if an event of the call is missing for certain.
     streams: deltas of the input are expected.
     """
 
     open: OpenCall
     wire: str | None
     position: int
+    gaps: int
     closed: bool = False
     had_done: bool = False
     had_whole: bool = False
@@ -49,7 +51,6 @@ class ItemCall(Struct, eq=False):
     lacks_input: bool = False
     rest: str | bytes = ""
     late: list[str] = []
-    lacks_events: bool = False
     streams: bool = True
 
 
@@ -113,13 +114,6 @@ class OpenItems:
         """Route the next delta with this id to this part, unless items share the id."""
         if not item.is_shared:
             self.streaming[item_id or item.id] = (wire, part, index)
-
-    def read_fully(self, item: OpenItem) -> None:
-        """Read the next deltas of an item's calls field by field: which call one belongs to is no longer certain."""
-        opened = [call.open for call in item.calls]
-        for item_id, (_, part, _) in tuple(self.streaming.items()):
-            if part in opened:
-                del self.streaming[item_id]
 
     def report_in_stream(self, kind: str, message: str) -> None:
         """Report a problem that only a stream can have."""

@@ -322,14 +322,6 @@ class OutputReader:
         if self._sound is not None and not self._sound.has_ended:
             self._sound.end(status)
 
-    def note_gap(self) -> None:
-        """Note that events are missing. An open call's input is complete only if a later event repeats it."""
-        self.calls.has_gap = True
-        for item in self.items.items:
-            for call in item.calls:
-                is_client = call.open.header.executor == "client"
-                call.lacks_events = is_client and not call.open.has_ended
-
     @property
     def has_open_input(self) -> bool:
         """Whether a call has begun that the wire has not closed."""

@@ -297,7 +297,8 @@ def _echoed(request: Request, most: int) -> Raw | None:
     if sum(map(_weight, request.tools)) > most:
         return None
     book = LossBook(LOSSES, may_refuse=False)
-    shown = remove_credentials(request)  # an answer is stored
+    declared = Request(tools=request.tools, namespaces=request.namespaces)
+    shown = remove_credentials(declared)  # an answer is stored
     written = _write_list(shown, lambda tool, _where: _echo(tool), book, is_native=True)
     return Raw(dumps(written))
 

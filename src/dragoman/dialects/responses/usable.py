@@ -8,7 +8,8 @@ the `.done` events of parts or the details of usage.
 
 from collections.abc import Sequence
 
-from dragoman._json import FAST_FAILURES
+from dragoman._json import FAST_FAILURES, dumps_text
+from dragoman.core.credentials import credentials_of
 from dragoman.dialects.codec import EncodeContext, FrameVerdict
 from dragoman.dialects.responses.events import HANDLERS
 from dragoman.dialects.responses.wire import (
@@ -23,6 +24,7 @@ from dragoman.dialects.responses.wire import (
     TEXT_DELTA,
     UsableEvent,
     UsableItem,
+    UsableResponse,
     decode_named_item,
     decode_string,
     decode_usable_body,
@@ -67,10 +69,12 @@ class ResponsesCheck:
     choices = 1
 
     def __init__(self, context: EncodeContext) -> None:
+        self._context = context
         # No upstream sends the end of this profile.
         self._waits = context.profile == "required_action"
         self._id = ""
         self._items: list[tuple[str, str]] = []  # type and id of the announced items
+        self._ids: set[str] = set()  # of the announced items
         self._is_open = False  # the last item
         self._call: tuple[str | None, ...] = ()  # call id, name and namespace of the last item
         self._parts = {False: 0, True: 0}  # parts of the open item: False content, True summary
@@ -152,6 +156,8 @@ class ResponsesCheck:
         response = decode_usable_response(event.response)
         if response.output or not response.id.startswith("resp_"):
             return FrameVerdict(problem="expected an id that begins with resp_, and no output yet")
+        if _repeats_credentials(response, self._context):
+            return FrameVerdict(problem="expected tools without credentials, the answer is stored")
         self._id = response.id
         return FrameVerdict(model=response.model)
 
@@ -160,10 +166,10 @@ class ResponsesCheck:
         item = decode_usable_item(event.item)
         if event.output_index != len(self._items) or self._is_open:
             return f"expected item {len(self._items)} after the end of the one before it"
-        is_new = item.id not in [item_id for _, item_id in self._items]
-        if not is_new or not _is_usable(item, is_done=False):
+        if item.id in self._ids or not _is_usable(item, is_done=False):
             return f"expected every field that clients read in a new {item.type}"
         self._items.append((item.type, item.id))
+        self._ids.add(item.id)
         self._is_open = True
         self._call = (item.call_id, item.name, item.namespace)
         self._parts = {False: 0, True: 0}
@@ -234,7 +240,7 @@ class ResponsesCheck:
         return FrameVerdict(problem, model=response.model)
 
 
-def is_usable_body(data: bytes, _context: EncodeContext, _is_typed: bool) -> bool:  # noqa: FBT001 -- see `Codec`
+def is_usable_body(data: bytes, context: EncodeContext, _is_typed: bool) -> bool:  # noqa: FBT001 -- see `Codec`
     """Return whether every client can use a whole answer unchanged. The reader checks the rest of the answer."""
     try:
         response = decode_usable_body(data)
@@ -247,7 +253,15 @@ def is_usable_body(data: bytes, _context: EncodeContext, _is_typed: bool) -> boo
             return False
         if not _is_usable(item, is_done=is_message or item.status == "completed"):
             return False
-    return bool(response.id)
+    return bool(response.id) and not _repeats_credentials(response, context)
+
+
+def _repeats_credentials(response: UsableResponse, context: EncodeContext) -> bool:
+    """Return whether an answer that is stored has the credentials of the client's tools, as the upstream got them."""
+    if context.notes is None or context.request is None or not response.tools:
+        return False
+    tools = bytes(response.tools)
+    return any(dumps_text(each)[1:-1] in tools for each in credentials_of(context.request))
 
 
 def _is_usable(item: UsableItem, *, is_done: bool) -> bool:

@@ -431,6 +431,7 @@ class UsableResponse(Struct):
     usage: UsableUsage | None = None
     error: UsableError | None = None
     incomplete_details: UsableDetails | None = None
+    tools: Raw = Raw()
 
 
 class UsableBody(UsableResponse, kw_only=True):
