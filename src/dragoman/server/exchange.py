@@ -569,6 +569,7 @@ class Exchange:
             AttemptFailed: there is no answer, and nothing was forwarded.
         """
         gateway, recorder = self._gateway, self._recorder
+        self._answer = None  # that of an attempt before
         is_chat = self._door.dialect == "chat"
         policy = gateway.obsidian_policy(target, self._headers) if is_chat else None
         if policy is not None:
@@ -612,6 +613,7 @@ class Exchange:
         try:
             error = await answer.write(reply)
             if error is not None:
+                self.client.keep_alive = None  # once one is sent, no other upstream can be asked
                 raise AttemptFailed(error)
         finally:
             if answer.is_stream and self.client.finished:
