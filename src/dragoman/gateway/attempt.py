@@ -317,7 +317,6 @@ class UpstreamModel:
         self._observer = AttemptObserver() if observer is None else observer
         self._prepare = prepare
         self._is_hosted = is_hosted
-        self._requests = 0
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
@@ -346,7 +345,6 @@ class UpstreamModel:
             RequestRefused: no route takes the model, or the upstream's dialect cannot express the request.
             ReportedError: the error of the last upstream that was asked.
         """
-        self._requests += 1
         targets = self._upstreams.targets(self._client_dialect, request.model)
         attempt = partial(self._attempt, request)
         key = partial(conversation_key, request)
@@ -381,7 +379,7 @@ class UpstreamModel:
             betas=planned.encoded.betas,
         )
         # Ids are minted from the seed, and must differ within one conversation.
-        seed = f"{sender.request_id or f'run_{getrandbits(64):016x}'}.{self._requests}"
+        seed = f"run_{getrandbits(64):016x}"
         if self._is_hosted is not None:
             planned = without_hosted_text(planned, request, target, self._is_hosted)
         plan = plan_answer(request, planned, target, seed=seed, clock=time.time)

@@ -253,13 +253,15 @@ def plan_answer(  # noqa: PLR0913 -- the request and what was sent for it, and w
     *,
     seed: str,
     clock: Callable[[], float],
+    request_id: str | None = None,
     profile: Profile = "default",
     repeated: Request | None = None,
     hashes_inputs: bool = False,
 ) -> AnswerPlan:
     """How the answer is read, and how it is encoded for the client.
 
-    seed: for minted ids. repeated: the request that the answer repeats (`settings_of_client`), if any. hashes_inputs: see `DecodeContext`.
+    seed: for minted ids. request_id: for error events. repeated: the request that the answer repeats (`settings_of_client`), if any.
+    hashes_inputs: see `DecodeContext`.
     """
     relay: Relay = "none"
     if target.is_same_dialect and profile == "default":
@@ -289,7 +291,7 @@ def plan_answer(  # noqa: PLR0913 -- the request and what was sent for it, and w
             seed=seed,
             asked_model=request.model,
             mints_id=not target.is_same_dialect,
-            request_id=seed,
+            request_id=request_id,
             service_tier=request.service_tier,
             include_usage=request.include_usage is True or target.client_dialect != "chat",
             profile=profile,

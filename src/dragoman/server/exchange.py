@@ -517,6 +517,7 @@ class Exchange:
                 headers=self._headers,
                 sender=Sender(ClientHeaders(self._headers), self._caller_key, self.request_id),
                 owner=self._owner,
+                seed=self._seed(),
                 prepare=self._prepare_hosted,
                 keeper=self._keeper,
                 settings=self._settings(),
@@ -645,6 +646,11 @@ class Exchange:
                 return ClientRequest(b"", request, is_rebuilt=True)
         return asked
 
+    def _seed(self) -> str:
+        """What ids are minted from: other ids for each request of a conversation, even if all have one `x-request-id`."""
+        is_own = b"x-request-id" not in self._headers
+        return self.request_id if is_own else f"{self.request_id}.{self.record.bytes_in}"
+
     def _settings(self) -> Request | None:
         """What the answer repeats of the client's request; None if its dialect repeats nothing."""
         asked = self._asked
@@ -666,8 +672,9 @@ class Exchange:
             request,
             planned,
             target,
-            seed=self.request_id,
+            seed=self._seed(),
             clock=gateway.wall_clock,
+            request_id=self.request_id,
             profile=gateway.profile(self._headers),
             repeated=self._settings(),
             hashes_inputs=self.record.trace is not None,
