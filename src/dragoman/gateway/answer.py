@@ -99,7 +99,7 @@ class ClientWriter(Protocol):
         ...
 
 
-class AnswerReader:
+class EventReader:
     """Decodes one answer, stream or body, to events that have the tool names of the client's request."""
 
     __slots__ = ("_decoder", "_plan", "_problems", "_restore")

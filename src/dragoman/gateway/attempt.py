@@ -23,7 +23,7 @@ from dragoman.core.failures import ReportedError, error_info
 from dragoman.core.secrets import Secrets
 from dragoman.dialects.registry import upstream_codec
 from dragoman.errors import GatewayError
-from dragoman.gateway.answer import MAX_ANSWER_BYTES, AnswerReader, too_large
+from dragoman.gateway.answer import MAX_ANSWER_BYTES, EventReader, too_large
 from dragoman.gateway.peers import PeerOrder, conversation_key, is_beside
 from dragoman.gateway.plan import (
     ClientRequest,
@@ -90,6 +90,8 @@ class AttemptObserver:
 
     trace_headers: those with which the upstream continues the trace of this attempt; None if it must not know of it.
     """
+
+    __slots__ = ()
 
     trace_headers: Mapping[str, str] | None = None
 
@@ -383,7 +385,7 @@ class UpstreamModel:
         if self._is_hosted is not None:
             planned = without_hosted_text(planned, request, target, self._is_hosted)
         plan = plan_answer(request, planned, target, seed=seed, clock=time.time)
-        reader = AnswerReader(plan)
+        reader = EventReader(plan)
         reply = await send(self._upstreams, target, sent, self._observer)
         answer = EventStream(reply, reader, target, upstream.secrets)
         try:
@@ -400,7 +402,7 @@ class EventStream:
     __slots__ = ("_first", "_is_done", "_is_over", "_reader", "_reply", "_secrets", "_size", "target")  # fmt: skip
 
     def __init__(
-        self, reply: UpstreamReply, reader: AnswerReader, target: AttemptTarget, secrets: Secrets
+        self, reply: UpstreamReply, reader: EventReader, target: AttemptTarget, secrets: Secrets
     ) -> None:
         self.target = target
         self._secrets = secrets
