@@ -227,11 +227,11 @@ def test_large_head_that_asks_for_an_upgrade_is_refused_in_however_many_pieces_i
     padding = ", ".join(["h2c"] * 14_000)
     fields = ("connection: Upgrade", "upgrade: h2c", f"{field}: {padding}")
     whole = request(*fields)
+    connections = gateway.server.server_state.connections
     for at in (len(whole), 60_000):
         with wire(gateway) as client:
             client.send(whole[:at])
             if at < len(whole):
-                connections = gateway.server.server_state.connections
                 wait_until(lambda: any(is_reading_head(each) for each in tuple(connections)))
                 client.send(whole[at:])
             assert client.answer()[0].startswith(b"http/1.1 431 ")
