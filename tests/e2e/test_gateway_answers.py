@@ -231,7 +231,7 @@ def test_ids_differ_in_a_conversation_whose_requests_all_have_one_id(
         body = {**plain_body(door, scene.model, stream=stream), **more}
         answer = ask(stage.url, door, body, {"x-request-id": "of-the-mesh"})
         assert answer.headers["x-request-id"] == "of-the-mesh"
-        found.append(re.findall(r'"((?:call|toolu)_[^"]+)"', answer.text)[0])
+        found.append(re.findall(r'"((?:call|toolu)_\w{20,})"', answer.text)[0])
     assert found[0] != found[1]
 
 
