@@ -260,12 +260,10 @@ def plan_answer(  # noqa: PLR0913 -- the request and what was sent for it, and w
 ) -> AnswerPlan:
     """How the answer is read, and how it is encoded for the client.
 
-    seed: for minted ids. request_id: for error events. repeated: the request that the answer repeats (`settings_of_client`), if any.
-    hashes_inputs: see `DecodeContext`.
+    seed: for minted ids. request_id: for error events. repeated: see `settings_of_client`. hashes_inputs: see `DecodeContext`.
     """
-    relay: Relay = "none"
-    if target.is_same_dialect and profile == "default":
-        relay = _relay(request, target, repeated)
+    is_relayed = target.is_same_dialect and profile == "default"
+    relay: Relay = _relay(request, target, repeated) if is_relayed else "none"
     names: NameMap | None = planned.names
     obsidian = None
     stops = _stop_stage(planned.encoded.stop, target) if planned.encoded.stop else None

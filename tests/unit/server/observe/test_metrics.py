@@ -122,12 +122,12 @@ def test_count_below_zero_does_no_harm() -> None:
 
 
 def test_numbers_beyond_a_double_cost_no_other_request_its_count() -> None:
-    counted, huge = telemetry(), 10**400
-    tokens = ("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens")
-    counted.record(done(**dict.fromkeys(tokens, huge)), done())
+    counted, n = telemetry(), 10**400
+    huge = done(input_tokens=n, output_tokens=n, cached_tokens=n, cache_write_tokens=n)
+    counted.record(huge, done())
     assert samples(counted, "requests_total").popitem()[1] == 2
     assert all(value >= 2**52 for value in samples(counted, "tokens_total").values())
-    counted.record(done(**dict.fromkeys(tokens, huge)))
+    counted.record(huge)
     [used] = cast("list[dict[str, object]]", counted.usage()["data"])
     assert used["requests"] == 3
 
