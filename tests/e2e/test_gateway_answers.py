@@ -5,6 +5,7 @@ The tests check both ends: what the SDK assembled, and what the upstream receive
 
 import json
 import logging
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -215,3 +216,24 @@ def test_each_call_has_a_debug_line_without_its_input(
         for call_id, size in zip(("call_1", "call_2"), sizes, strict=True)
     ]
     assert "Oslo-the-secret" not in caplog.text
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["body", "stream"])
+@pytest.mark.parametrize("door", DOORS)
+def test_ids_differ_in_a_conversation_whose_requests_all_have_one_id(
+    stage: Stage, door: str, stream: bool
+) -> None:
+    """A program in a service mesh passes the id of its own request on with each of its requests."""
+    scene = stage.scene("chat", *[Answer((Tool("", "get_time", ("{}",)),))] * 2)
+    found: list[str] = []
+    for said in ("Hi.", "Hi, again."):
+        more = {"input": said} if door == "responses" else {"messages": [user(said)]}
+        body = {**plain_body(door, scene.model, stream=stream), **more}
+        answer = ask(stage.url, door, body, {"x-request-id": "of-the-mesh"})
+        assert answer.headers["x-request-id"] == "of-the-mesh"
+        found.append(re.findall(r'"((?:call|toolu)_\w{20,})"', answer.text)[0])
+    assert found[0] != found[1]
+
+
+def user(text: str) -> dict[str, str]:
+    return {"role": "user", "content": text}

@@ -4,7 +4,6 @@ import http.client
 import json
 import socket
 import threading
-import time
 from collections.abc import Generator
 
 import h11
@@ -12,6 +11,7 @@ import httptools
 import pytest
 
 from dragoman.config.settings import ServerSettings, Settings
+from dragoman.server.http.protocol import ReadState
 from dragoman.testing import ScriptedReply, ScriptedUpstream, Wait, json_reply
 from gateway_harness import WAYS, RunningGateway, one_upstream, running_gateway, wait_until
 from vendor_wire import Answer, Said, stream
@@ -227,13 +227,18 @@ def test_large_head_that_asks_for_an_upgrade_is_refused_in_however_many_pieces_i
     padding = ", ".join(["h2c"] * 14_000)
     fields = ("connection: Upgrade", "upgrade: h2c", f"{field}: {padding}")
     whole = request(*fields)
+    connections = gateway.server.server_state.connections
     for at in (len(whole), 60_000):
         with wire(gateway) as client:
             client.send(whole[:at])
             if at < len(whole):
-                time.sleep(0.05)
+                wait_until(lambda: any(is_reading_head(each) for each in tuple(connections)))
                 client.send(whole[at:])
             assert client.answer()[0].startswith(b"http/1.1 431 ")
+
+
+def is_reading_head(connection: object) -> bool:
+    return getattr(connection, "_reading", None) is ReadState.HEAD
 
 
 def test_websocket_is_answered_426_and_the_next_request_is_served(gateway: RunningGateway) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from dragoman.config.settings import RetrySettings, Route
 from dragoman.testing import ReceivedRequest, ScriptedReply, Wait, json_reply, sse
+from gateway_harness import wait_until
 from heard import Spoken, hear
 from plain_http import ask, plain_body
 from sdk_clients import DOORS, Unfinished, conversation
@@ -216,6 +217,24 @@ def test_the_client_gets_the_last_upstreams_error(stage: Stage, door: str) -> No
     asking.say("hi")
     with pytest.raises((openai.NotFoundError, anthropic.NotFoundError)):
         asking.ask("create")
+
+
+@doors
+def test_the_record_has_the_last_attempts_error(stage: Stage, door: str) -> None:
+    early = sse(failure_frame("chat", "the first"))
+    late = json_reply(error_body("messages", 404, "the second"), 404)
+    scene = stage.scene("chat", *[early] * 3, late, route="chat-then-messages")
+    asking = conversation(door, stage.url, scene.model)
+    asking.say("hi")
+    with pytest.raises((openai.NotFoundError, anthropic.NotFoundError)):
+        asking.ask("stream")
+    inspector = stage.gateway.app.gateway.inspector
+    wait_until(lambda: inspector.summaries(1, None)[0][0].model == scene.model)
+    [row] = inspector.summaries(1, None)[0]
+    assert row.upstream == "spare-messages"
+    assert row.error is not None
+    assert "the second" in row.error.message
+    assert row.finish is None
 
 
 @pytest.fixture

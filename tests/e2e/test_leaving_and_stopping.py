@@ -12,9 +12,9 @@ from contextlib import ExitStack
 import pytest
 from msgspec import structs
 
-from dragoman.config.settings import ServerSettings, Settings
+from dragoman.config.settings import RetrySettings, ServerSettings, Settings
 from dragoman.server.http import protocol
-from dragoman.testing import Pause, ScriptedReply, ScriptedUpstream, Wait, sse
+from dragoman.testing import Pause, ReceivedRequest, ScriptedReply, ScriptedUpstream, Wait, sse
 from gateway_harness import DIALECTS, WAYS, connection, one_upstream, running_gateway, wait_until
 from vendor_wire import Answer, Said, Tool, stream
 
@@ -323,6 +323,62 @@ def test_silence_before_the_first_byte_is_filled_with_comments_only(way: str) ->
             received = response.read()
             events = [line for line in received.split(b"\n") if line.startswith(b"event:")]
             assert events[0] == b"event: response.created"
+
+
+@pytest.mark.parametrize("door", DIALECTS)
+def test_stopping_gateway_sends_a_failure_where_only_comments_were_sent(
+    door: str, way: str
+) -> None:
+    rest = threading.Event()
+    reply = ScriptedReply(
+        content_type="text/event-stream", chunks=[Wait(rest), stream("chat", ANSWER)]
+    )
+    with ScriptedUpstream.in_thread([reply]) as upstream:
+        settings = _with_server(one_upstream(upstream.url, "chat"), keep_alive_interval=0.1)
+        with running_gateway(settings, way) as gateway, connection(gateway) as client:
+            client.request("POST", PATHS[door], ask(door))
+            response = client.getresponse()
+            assert response.read1().startswith(b":")
+            gateway.server.should_exit = True
+            received = response.read()
+            wanted, forbidden = FAILURES[door]
+            assert wanted in received
+            assert forbidden not in received
+        rest.set()
+
+
+@pytest.mark.parametrize("door", DIALECTS)
+def test_no_comment_between_two_attempts_hinders_a_third(door: str, way: str) -> None:
+    rest, other_rest = threading.Event(), threading.Event()
+
+    def script(request: ReceivedRequest) -> ScriptedReply:
+        number = sum(each.body == request.body for each in upstream.requests)
+        if b"Paris" not in request.body:
+            return ScriptedReply(content_type="text/event-stream", chunks=[Wait(other_rest)])
+        if number == 1:
+            return ScriptedReply(content_type="text/event-stream", chunks=[], cut=True)
+        if number == 2:
+            return ScriptedReply(status=503, body=b"{}", hold=Wait(rest))
+        return sse(stream("chat", ANSWER))
+
+    with ScriptedUpstream.in_thread(script) as upstream:
+        settings = one_upstream(
+            upstream.url, "chat", retry=RetrySettings(base_delay=0.005, max_delay=0.01)
+        )
+        settings = _with_server(settings, keep_alive_interval=0.1)
+        with (
+            running_gateway(settings, way) as gateway,
+            connection(gateway) as client,
+            connection(gateway) as other,
+        ):
+            client.request("POST", PATHS[door], ask(door))
+            wait_until(lambda: len(upstream.requests) == 2)
+            # Its comments show that those of the first would have been sent too.
+            other.request("POST", PATHS[door], ask(door).replace(b"Paris", b"Oslo"))
+            assert _read_to(other.getresponse(), b": keep-alive\n\n: keep-alive\n\n")
+            rest.set()
+            assert b"get_weather" in client.getresponse().read()
+            other_rest.set()
 
 
 def test_every_event_is_forwarded_when_it_comes_and_not_later(way: str) -> None:

@@ -395,9 +395,19 @@ def test_a_background_response_is_one_request() -> None:
 
 def test_metrics_have_the_names_units_and_buckets_of_the_conventions() -> None:
     with collecting() as collector, traced(collector) as stage:
-        scene = stage.scene("chat", CALLED, CALLED, delivery="frames")
-        for stream in (True, False):
-            ask(stage.url, "responses", plain_body("responses", scene.model, stream=stream))
+        rest, whole = Event(), wire_stream("chat", CALLED)
+        at = whole.index(b"\n\n") + 2
+        parted = ScriptedReply(
+            content_type="text/event-stream", chunks=[whole[:at], Wait(rest), whole[at:]]
+        )
+        scene = stage.scene("chat", parted, CALLED)
+        body = plain_body("responses", scene.model)
+        with streaming(stage.url, "responses", {**body, "stream": True}) as answer:
+            received = answer.iter_raw()
+            assert next(received)
+            rest.set()  # what follows is a second chunk, however fast the machine is
+            assert list(received)
+        ask(stage.url, "responses", body)
         durations = collector.wait_for_metric("gen_ai.client.operation.duration", 2)
         tokens = collector.wait_for_metric("gen_ai.client.token.usage", 4)
         # Only a stream has chunks.

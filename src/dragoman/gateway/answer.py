@@ -99,7 +99,7 @@ class ClientWriter(Protocol):
         ...
 
 
-class AnswerReader:
+class EventReader:
     """Decodes one answer, stream or body, to events that have the tool names of the client's request."""
 
     __slots__ = ("_decoder", "_plan", "_problems", "_restore")
@@ -260,14 +260,19 @@ class AnswerWriter:
         return failed
 
     async def fail(self, error: ErrorInfo) -> None:
-        """Write a failure into an answer that has begun, after closing its open parts."""
-        if self._interpreter is not None and not self._client.finished:
-            pending, self._pending = self._pending, None
-            await settle(pending)
-            last = self._last + self._interpreter.fail(error)
-            if self._plan.keeper is not None:
-                last = await self._plan.keeper.end_stream(last)
-            await settle(self._client.finish(last))
+        """Write a failure into a stream that has begun, after closing its open parts."""
+        if self._client.finished:
+            return
+        interpreter = self._interpreter
+        if interpreter is None:  # keep-alives have begun the stream
+            interpreter = self._interpreter = _interpreter(self._plan)
+            self.tally = interpreter.tally
+        pending, self._pending = self._pending, None
+        await settle(pending)
+        last = self._last + interpreter.fail(error)
+        if self._plan.keeper is not None:
+            last = await self._plan.keeper.end_stream(last)
+        await settle(self._client.finish(last))
 
     async def _write_stream(self, reply: UpstreamReply, pieces: list[bytes]) -> ErrorInfo | None:
         client = self._client
@@ -507,8 +512,6 @@ class AnswerWriter:
         """Return an error that came before any event; if a keep-alive has begun the stream, write the error into it."""
         if not self._client.started:
             return error
-        self._interpreter = _interpreter(self._plan)
-        self.tally = self._interpreter.tally
         await self.fail(error)
         return None
 

@@ -23,7 +23,7 @@ from dragoman.core.failures import ReportedError, error_info
 from dragoman.core.secrets import Secrets
 from dragoman.dialects.registry import upstream_codec
 from dragoman.errors import GatewayError
-from dragoman.gateway.answer import MAX_ANSWER_BYTES, AnswerReader, too_large
+from dragoman.gateway.answer import MAX_ANSWER_BYTES, EventReader, too_large
 from dragoman.gateway.peers import PeerOrder, conversation_key, is_beside
 from dragoman.gateway.plan import (
     ClientRequest,
@@ -90,6 +90,8 @@ class AttemptObserver:
 
     trace_headers: those with which the upstream continues the trace of this attempt; None if it must not know of it.
     """
+
+    __slots__ = ()
 
     trace_headers: Mapping[str, str] | None = None
 
@@ -317,7 +319,6 @@ class UpstreamModel:
         self._observer = AttemptObserver() if observer is None else observer
         self._prepare = prepare
         self._is_hosted = is_hosted
-        self._requests = 0
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
@@ -346,7 +347,6 @@ class UpstreamModel:
             RequestRefused: no route takes the model, or the upstream's dialect cannot express the request.
             ReportedError: the error of the last upstream that was asked.
         """
-        self._requests += 1
         targets = self._upstreams.targets(self._client_dialect, request.model)
         attempt = partial(self._attempt, request)
         key = partial(conversation_key, request)
@@ -381,11 +381,11 @@ class UpstreamModel:
             betas=planned.encoded.betas,
         )
         # Ids are minted from the seed, and must differ within one conversation.
-        seed = f"{sender.request_id or f'run_{getrandbits(64):016x}'}.{self._requests}"
+        seed = f"run_{getrandbits(64):016x}"
         if self._is_hosted is not None:
             planned = without_hosted_text(planned, request, target, self._is_hosted)
         plan = plan_answer(request, planned, target, seed=seed, clock=time.time)
-        reader = AnswerReader(plan)
+        reader = EventReader(plan)
         reply = await send(self._upstreams, target, sent, self._observer)
         answer = EventStream(reply, reader, target, upstream.secrets)
         try:
@@ -402,7 +402,7 @@ class EventStream:
     __slots__ = ("_first", "_is_done", "_is_over", "_reader", "_reply", "_secrets", "_size", "target")  # fmt: skip
 
     def __init__(
-        self, reply: UpstreamReply, reader: AnswerReader, target: AttemptTarget, secrets: Secrets
+        self, reply: UpstreamReply, reader: EventReader, target: AttemptTarget, secrets: Secrets
     ) -> None:
         self.target = target
         self._secrets = secrets

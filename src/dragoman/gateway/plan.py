@@ -257,24 +257,24 @@ def plan_answer(  # noqa: PLR0913 -- the request and what was sent for it, and w
     seed: str,
     clock: Callable[[], float],
     asked_at: float | None = None,
+    request_id: str | None = None,
     profile: Profile = "default",
     repeated: Request | None = None,
     hashes_inputs: bool = False,
 ) -> AnswerPlan:
     """How the answer is read, and how it is encoded for the client.
 
-    seed: for minted ids. asked_at: when the request was sent, if that was not just now. hashes_inputs: see `DecodeContext`.
-    repeated: the request that the answer repeats (`settings_of_client`), if any.
+    seed: for minted ids. request_id: for error events. asked_at: when the request was sent, if that was not just now.
+    repeated: see `settings_of_client`. hashes_inputs: see `DecodeContext`.
     """
     relay = _relay(request, target, repeated, profile)
-    names: NameMap | None = planned.names
     obsidian = None
     stops = stop_stage(planned.encoded.stop) if planned.encoded.stop else None
     written = None if relay == "exact" else _stage(request, planned, target, seed)
     change = _joined(written, stops)
     if target.obsidian is not None:
         obsidian = _obsidian_answer(target.obsidian, request, planned, target, written, stops)
-        change, names = obsidian.feed, None  # `obsidian` restores the names itself
+        change = obsidian.feed
     return AnswerPlan(
         client_dialect=target.client_dialect,
         dialect=target.dialect,
@@ -292,7 +292,7 @@ def plan_answer(  # noqa: PLR0913 -- the request and what was sent for it, and w
             seed=seed,
             asked_model=request.model,
             mints_id=not target.is_same_dialect,
-            request_id=seed,
+            request_id=request_id,
             service_tier=request.service_tier,
             include_usage=request.include_usage is True or target.client_dialect != "chat",
             profile=profile,
@@ -302,7 +302,7 @@ def plan_answer(  # noqa: PLR0913 -- the request and what was sent for it, and w
             request=repeated,
             clock=clock,
         ),
-        names=names,
+        names=planned.names if obsidian is None else None,  # `obsidian` restores them itself
         stage=change,
         written=written,
         obsidian=obsidian,

@@ -517,6 +517,7 @@ class Exchange:
                 headers=self._headers,
                 sender=Sender(ClientHeaders(self._headers), self._caller_key, self.request_id),
                 owner=self._owner,
+                seed=self._seed(),
                 prepare=self._prepare_hosted,
                 keeper=self._keeper,
                 settings=self._settings(),
@@ -569,6 +570,7 @@ class Exchange:
             AttemptFailed: there is no answer, and nothing was forwarded.
         """
         gateway, recorder = self._gateway, self._recorder
+        self._answer = None  # that of an attempt before
         is_chat = self._door.dialect == "chat"
         policy = gateway.obsidian_policy(target, self._headers) if is_chat else None
         if policy is not None:
@@ -604,6 +606,7 @@ class Exchange:
             self._answer = answer = AnswerWriter(plan, self.client, self._note_body, secrets)
             error = await answer.write(reply)
             if error is not None:
+                self.client.keep_alive = None  # once one is sent, no other upstream can be asked
                 raise AttemptFailed(error)
         finally:
             if answer is not None and answer.is_stream and self.client.finished:
@@ -650,6 +653,11 @@ class Exchange:
                 return ClientRequest(b"", request, is_rebuilt=True)
         return asked
 
+    def _seed(self) -> str:
+        """What ids are minted from: other ids for each request of a conversation, even if all have one `x-request-id`."""
+        is_own = b"x-request-id" not in self._headers
+        return self.request_id if is_own else f"{self.request_id}.{self.record.bytes_in}"
+
     def _settings(self) -> Request | None:
         """What the answer repeats of the client's request; None if its dialect repeats nothing."""
         asked = self._asked
@@ -672,9 +680,10 @@ class Exchange:
             request,
             planned,
             target,
-            seed=self.request_id,
+            seed=self._seed(),
             clock=gateway.wall_clock,
             asked_at=asked_at,
+            request_id=self.request_id,
             profile=gateway.profile(self._headers),
             repeated=self._settings(),
             hashes_inputs=self.record.trace is not None,

@@ -345,7 +345,7 @@ class Gateway:
         # After the last records, whose spans it sends.
         tracing = self.tracing
         if tracing is not None and all(other.tracing is not tracing for other in others):
-            await tracing.close()
+            await _close(tracing)
 
     def make_record(
         self, door: Door, request_id: str, headers: Mapping[bytes, bytes], method: str

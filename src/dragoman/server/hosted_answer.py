@@ -71,9 +71,9 @@ _EVENT_BYTES = 64  # the least that one event adds to a body; decides whether a 
 class HostedRequest(Struct, frozen=True, kw_only=True):
     """A request that is served with the tools of these servers, and with a search for its deferred tools.
 
-    search: None if the upstreams need none. prepare: completes the request for one upstream. keeper: stores the answer. settings: what
-    the answer repeats of the client's request. edits: returns the report of what was cleared from the conversation
-    (`gateway/context_edits.py`).
+    seed: see `plan_answer`. search: None if the upstreams need none. prepare: completes the request for one upstream. keeper: stores
+    the answer. settings: what the answer repeats of the client's request. edits: returns the report of what was cleared from the
+    conversation (`gateway/context_edits.py`).
     """
 
     gateway: "Gateway"
@@ -86,6 +86,7 @@ class HostedRequest(Struct, frozen=True, kw_only=True):
     headers: Mapping[bytes, bytes]
     sender: Sender
     owner: str
+    seed: str
     prepare: Prepare
     keeper: Keeper | None
     settings: Request | None
@@ -205,8 +206,9 @@ class HostedAnswer:
             job.request,
             planned,
             target,
-            seed=job.record.request_id,
+            seed=job.seed,
             clock=gateway.wall_clock,
+            request_id=job.record.request_id,
             profile=gateway.profile(job.headers),
             repeated=job.settings,
         )

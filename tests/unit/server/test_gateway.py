@@ -33,3 +33,19 @@ def test_what_cannot_be_closed_keeps_nothing_else_open_and_loses_no_line_of_the_
     names = [record.name for record in caplog.records]
     assert names.count("dragoman.requests") == 1
     assert "the database is gone" in caplog.text
+
+
+def test_collector_that_cannot_be_closed_is_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Broken:
+        async def close(self) -> None:
+            raise RuntimeError("no thread can be started")
+
+    async def run() -> None:
+        gateway = Gateway(Settings())
+        monkeypatch.setattr(gateway, "tracing", Broken())
+        await gateway.close()
+
+    asyncio.run(run())
+    assert "no thread can be started" in caplog.text

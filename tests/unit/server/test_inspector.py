@@ -36,3 +36,14 @@ def test_an_id_that_a_client_repeats_is_made_unique_in_a_few_steps() -> None:
     assert most < 100
     found, _ = inspector.summaries(2000, None)
     assert len({each.id for each in found}) == 1000
+
+
+def test_request_that_drops_its_own_exchange_is_not_kept() -> None:
+    settings = Settings(inspect=InspectSettings(capture="on", max_bytes=100_000))
+    inspector = Inspector(settings, NO_SECRETS, lambda: 0.0)
+    capture = inspector.begin(DOORS["/v1/chat/completions"], [], {}, "POST")
+    assert capture is not None
+    inspector.admit(capture, "large", "owner")
+    capture.take_request(b" " * 200_000)
+    assert inspector.find("large") is None
+    assert (inspector.size, capture.exchange.body) == (0, b"")

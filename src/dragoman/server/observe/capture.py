@@ -132,8 +132,8 @@ class ExchangeCapture:
             return False
         self.size += size
         if self._on_growth is not None:
-            self._on_growth(size)
-        return True
+            self._on_growth(size)  # which may drop this exchange
+        return not self.is_dropped
 
     def admit(self, id_: str, owner: str, on_growth: Callable[[int], None]) -> None:
         """The exchange is in the ring. `on_growth`: called with the number of bytes each time it grows."""

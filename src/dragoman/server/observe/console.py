@@ -28,6 +28,7 @@ MAX_LISTED = 8
 
 _WAY, _MODEL, _FINISH, _FIRST, _TOTAL, _TOKENS = 21, 27, 14, 6, 6, 10
 _LABEL = 9
+_MOST_TOKENS = 10**11  # an upstream may report any number; the line has no room for a larger one
 _INDENT = " " * 10
 DETAIL_WIDTH = WIDTH - len(_INDENT) - _LABEL - 1
 """The columns for the text of a detail, or of another log line; more of it follows on the next line."""
@@ -192,4 +193,6 @@ def _count(number: int | None) -> str:
         return "-"
     if number < 10_000:
         return str(number)
-    return f"{number / 1000:.0f}k" if number < 1_000_000 else f"{number / 1_000_000:.1f}M"
+    if number < 1_000_000:
+        return f"{number / 1000:.0f}k"
+    return f"{min(number, _MOST_TOKENS) / 1_000_000:.1f}M"

@@ -36,9 +36,9 @@ from dragoman.config.settings import Settings, peers_of
 from dragoman.model.outcome import Limits
 from dragoman.server.observe.logs import RequestLog
 from dragoman.server.observe.record import RequestRecord
-from dragoman.store.key_usage import MILLION, Counts
+from dragoman.store.key_usage import MAX_COUNT, MILLION, Counts
 from dragoman.store.records import Swept
-from dragoman.upstream.rate_limits import number_of
+from dragoman.upstream.rate_limits import LARGEST, number_of
 from dragoman.upstream.retry import Decision, Fallback, GiveUp, OtherPeer, Retry
 
 AttemptAction = Literal["retry", "peer", "fallback", "give_up"]
@@ -264,9 +264,9 @@ class Telemetry:
         meters, name = self._meters, self._upstream(upstream)
         for window in limits.windows:
             labels = (name, self._value("window", window.name))
-            if window.used_percent is not None:
+            if window.used_percent is not None and abs(window.used_percent) <= LARGEST:
                 meters.limit_used.labels(*labels).set(window.used_percent / 100)
-            if window.resets_at is not None:
+            if window.resets_at is not None and abs(window.resets_at) <= LARGEST:
                 meters.limit_resets.labels(*labels).set(window.resets_at)
         balance = number_of(limits.balance or "")
         if balance is not None:
@@ -361,16 +361,17 @@ class Telemetry:
         for (upstream, model), (read, written) in alike.items():
             find = self._tokens if len(model) <= _LONGEST_REMEMBERED else self._find_tokens
             count_input, count_output = find(upstream, model)
-            count_input(read)
-            count_output(written)
+            # An upstream may report any number, and one beyond a double raises.
+            count_input(min(read, MAX_COUNT))
+            count_output(min(written, MAX_COUNT))
 
     def _count_cached(self, record: RequestRecord) -> None:
         model = record.model
         find = self._cached if len(model) <= _LONGEST_REMEMBERED else self._find_cached
         count_read, count_write = find(record.upstream, model)
-        # A negative count is an upstream's mistake; a counter would raise.
-        count_read(max(0, record.cached_tokens or 0))
-        count_write(max(0, record.cache_write_tokens or 0))
+        # As in `_count_tokens`.
+        count_read(min(MAX_COUNT, max(0, record.cached_tokens or 0)))
+        count_write(min(MAX_COUNT, max(0, record.cache_write_tokens or 0)))
 
     def _count_irregular(self, record: RequestRecord) -> None:
         meters, upstream, door = self._meters, record.upstream, record.door

@@ -54,6 +54,7 @@ def test_a_request_that_went_well_has_one_line() -> None:
         {"call_count": 900, "call_names": tuple(f"a_rather_long_tool_{n}" for n in range(32))},
         {"call_count": 1, "call_names": ("x" * 200,)},
         {"input_tokens": 123_456_789, "output_tokens": 98_765_432, "duration_s": 86_399.0},
+        dict.fromkeys(("input_tokens", "output_tokens", "cached_tokens"), 10**400),
         {"cached_tokens": 123_456_789, "call_names": ("a_tool_with_a_name",), "call_count": 1},
         {"first_byte_s": 3600.0, "status": 503, "error_kind": "authentication"},
         {"status": 502, "error_kind": "protocol", "error": "expected this or that, got it; " * 20},

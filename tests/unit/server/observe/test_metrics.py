@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 
 from dragoman.config.settings import LogSettings, Route, Settings, UpstreamSettings
-from dragoman.model.outcome import Loss, Problem, Repair
+from dragoman.model.outcome import Limits, LimitWindow, Loss, Problem, Repair
 from dragoman.server.observe.metrics import (
     MAX_VALUES,
     Telemetry,
@@ -119,6 +119,26 @@ def test_count_below_zero_does_no_harm() -> None:
         "kind=read,model=claude-*,upstream=local": 0,
         "kind=write,model=claude-*,upstream=local": 2,
     }
+
+
+def test_numbers_beyond_a_double_cost_no_other_request_its_count() -> None:
+    counted, n = telemetry(), 10**400
+    huge = done(input_tokens=n, output_tokens=n, cached_tokens=n, cache_write_tokens=n)
+    counted.record(huge, done())
+    assert samples(counted, "requests_total").popitem()[1] == 2
+    assert all(value >= 2**52 for value in samples(counted, "tokens_total").values())
+    counted.record(huge)
+    [used] = cast("list[dict[str, object]]", counted.usage()["data"])
+    assert used["requests"] == 3
+
+
+def test_limits_beyond_every_measure_are_no_gauge() -> None:
+    counted, huge = telemetry(), 10**400
+    odd = LimitWindow(name="primary", used_percent=huge, resets_at=-huge)
+    right = LimitWindow(name="secondary", used_percent=50.0, resets_at=1_700_000_000)
+    counted.note_limits("local", Limits(windows=(odd, right)))
+    assert samples(counted, "limit_used_ratio") == {"upstream=local,window=secondary": 0.5}
+    assert len(samples(counted, "limit_reset_timestamp_seconds")) == 1
 
 
 def test_times_of_one_batch_are_counted_as_those_that_come_one_by_one() -> None:
