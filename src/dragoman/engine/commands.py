@@ -19,9 +19,12 @@ from msgspec import Struct
 from dragoman.engine.programs import (
     BUILTIN_WRAPPERS,
     EVALUATING,
+    GIVING_INPUT,
     HIDING_BUILTINS,
     INTERPRETERS,
+    JOINING,
     NAMING_BUILTINS,
+    READING_SCRIPTS,
     REPLACES,
     RUN_ARGUMENTS,
     RUNNING_VARIABLES,
@@ -44,8 +47,8 @@ MAX_WRAPPED = 40
 MAX_LOOKED_AT = 200
 MAX_RESERVED = 32
 MAX_SPLITS = 8
-# Wrappers that add what they read to the command.
-_GIVING_INPUT = frozenset(("xargs", "parallel"))
+# Places at which the command of a wrapper that joins its words may begin, behind its options.
+MAX_JOINED = 4
 
 _RESERVED = frozenset(
     ("if", "then", "elif", "else", "do", "while", "until", "!", "{", "}", "fi", "done", "esac", "&")
@@ -219,6 +222,7 @@ class _Script:
             elif char in " \t#\n;&|(<>":
                 self._sign(char, words)
             elif redirected := _REDIRECTED.match(text, self._at):
+                self._found.note_assignment(redirected[0].strip("{}"))
                 self._at = redirected.end()
             else:
                 words.append(self._word())
@@ -312,6 +316,7 @@ class _Script:
             rest = rest[2:]
             return self._end(rest)
         if rest and rest[0].plain in _LISTS:
+            self._found.note_assignment("".join(word.text for word in rest[1:2]))
             # `for name do command`: all other forms have a separator before their commands.
             rest = rest[3:] if len(rest) > 2 and rest[2].plain == "do" else []
             return self._end(rest) if rest else None
@@ -546,6 +551,8 @@ class _Script:
             self._at = plain.end()
             return
         known = _PARAMETER.match(self._text, self._at)
+        if known is not None and known[0].endswith("="):
+            self._found.note_assignment(known[0].rstrip(":="))
         if known is None and not re.compile(r"[A-Za-z_]\w*\[[@*\d]+\]\}").match(
             self._text, self._at
         ):
@@ -588,7 +595,7 @@ class _Command:
         if base == "eval":
             self._evaluate(words[1:])
         elif base == "trap":
-            self._evaluate(words[1:2])
+            self._evaluate(list(dropwhile(lambda word: word.text == "--", words[1:]))[:1])
         elif base in (".", "source"):
             found.mark_opaque("it runs a script")
         elif base in SHELLS:
@@ -619,7 +626,8 @@ class _Command:
             if any(_may_evaluate(base, word) for word in arguments):
                 found.hide(f"{base} may run what a variable holds")
             for word in arguments:
-                if _ASSIGNMENT.match(word.text) and base not in ("test", "[", "printf"):
+                is_assigned = _ASSIGNMENT.match(word.text) and base not in ("test", "[", "printf")
+                if is_assigned or base in ("read", "getopts"):
                     found.note_assignment(word.text)
         elif base in RUN_ARGUMENTS and (
             any(not word.is_literal and not word.is_quoted for word in arguments)
@@ -658,11 +666,13 @@ class _Command:
         if len(words) - first >= MAX_WRAPPED:
             found.hide("it has too many words to be looked at")
         self.check_wrapped(base)
-        gives_input = any(_base(word) in _GIVING_INPUT for word in words)
+        gives_input = any(_base(word) in GIVING_INPUT for word in words)
         more = [_Word("…", 0)] if gives_input else []
         is_of_env = any(_base(word) == "env" for word in words)
         for at in range(first, min(len(words), first + MAX_WRAPPED)):
             word = words[at]
+            if _ASSIGNMENT.match(word.text):
+                found.note_assignment(word.text)
             rest = [*words[at : at + MAX_LOOKED_AT], *more]
             self._add(rest)
             inner = word.text.rpartition("/")[2]
@@ -678,18 +688,35 @@ class _Command:
 
     def check_wrapped(self, base: str) -> None:
         """Report as hidden a wrapped command that is built from input or variables."""
-        words, found = self._words, self._found
-        if base in _GIVING_INPUT and any(REPLACES.match(word.text) for word in words[1:]):
+        words, found = self._words[1:], self._found
+        if base in GIVING_INPUT and any(REPLACES.match(word.text) for word in words):
             found.hide(f"{base} puts its input into the command")
-        for word in words[1:]:
+        for word in words:
             if not word.is_literal:
                 found.hide(f"{base} runs what is put together when it runs")
-            if base not in SEARCHING and _is_program(word):
+            if base not in SEARCHING and base not in JOINING and _is_program(word):
                 break
-        if base in _GIVING_INPUT:
-            inner = next((_base(word) for word in words[1:] if _is_program(word)), "")
-            if inner in WRAPPERS or inner in SHELLS:
+        program = next(filter(_is_program, words), _Word(""))
+        if base in GIVING_INPUT:
+            inner = _base(program)
+            if inner in WRAPPERS or inner in SHELLS or inner in EVALUATING:
                 found.hide(f"{base} gives its input to {inner}")
+        if base in READING_SCRIPTS or (base == "parallel" and not program.text):
+            found.reads_input = True
+            found.hide(f"{base} runs what it is given as input")
+        if base in JOINING:
+            self._read_joined(base, program)
+
+    def _read_joined(self, base: str, program: _Word) -> None:
+        """The script that a wrapper makes of the words after its options. Only the wrapper knows where the options end."""
+        words = self._words[1:]
+        begins = [at for at, word in enumerate(words) if not word.text.startswith("-")]
+        for at in begins[:MAX_JOINED]:
+            joined = " ".join(word.text for word in words[at : at + MAX_LOOKED_AT])
+            self._found.read_script(joined, self._depth + 1)
+        scripts = [word.text for word in words if re.search(r"\s", word.text)]
+        if base == "parallel" and any("{" in text for text in (program.text, *scripts)):
+            self._found.hide("parallel may put its input into a script")
 
     def _look_into(self, words: Sequence[_Word], *, is_of_env: bool) -> None:
         """A script in one word: `flock file -c '…'`, `env -S'…' …`, `env --split-string='…' …`."""

@@ -15,14 +15,19 @@ WRAPPERS = frozenset((
     "script", "strace", "ltrace", "valgrind", "fakeroot", "bwrap", "firejail", "systemd-run", "systemd-inhibit", "busybox",
     "toybox", "coproc", "find", "fd", "entr", "xvfb-run", "dbus-run-session", "split", "at", "batch", "start-stop-daemon",
     "run-parts", "capsh", "linux32", "linux64", "setarch", "i386", "x86_64", "pkexec", "torsocks", "proxychains", "rlwrap",
-    "catchsegv", "faketime", "eatmydata", "ssh-agent", "gdb", "perf", "prlimit", "numactl", "cgexec", "newgrp", "sg", "jobs",
+    "catchsegv", "faketime", "eatmydata", "ssh-agent", "perf", "prlimit", "numactl", "cgexec", "newgrp", "sg", "jobs",
     "fdfind", "bfs", "sem", "gosu", "su-exec", "runcon", "chpst", "setuidgid", "softlimit", "envdir", "tini", "dumb-init", "proot",
-    "chronic", "ifne", "cpulimit", "hyperfine", "watchexec", "sshpass", "caffeinate",
+    "chronic", "ifne", "cpulimit", "hyperfine", "watchexec", "sshpass", "caffeinate", "choom", "uclampset", "logsave", "pee", "torify",
+    "proxychains4", "dbus-launch", "run-one", "uv", "poetry", "pipenv", "hatch", "pdm", "npx", "pnpm", "bunx", "bundle", "direnv",
 ))  # fmt: skip
 # Programs that run a command for each file that they find: the words before the command.
 _FIND = ("-exec", "-execdir", "-ok", "-okdir")
 _FD = ("-x", "-X", "--exec", "--exec-batch")
 SEARCHING = {"find": _FIND, "bfs": _FIND, "fd": _FD, "fdfind": _FD}
+# Wrappers that join the words after them to a script, that run what they read, and that add what they read to the command.
+JOINING = frozenset(("watch", "watchexec", "parallel", "sem", "hyperfine"))
+READING_SCRIPTS = frozenset(("at", "batch"))
+GIVING_INPUT = frozenset(("xargs", "parallel"))
 # Builtins that run a text as a script, and builtins that may precede another builtin.
 EVALUATING = frozenset(("eval", "trap", ".", "source"))
 BUILTIN_WRAPPERS = frozenset(("command", "builtin", "time", "coproc"))
@@ -32,6 +37,7 @@ INTERPRETERS = re.compile(
     r"(?:python|pypy|perl|ruby|php|lua|node|tclsh|wish|expect|julia|guile|pwsh|osascript|gawk|mawk|nawk|awk)[\d.]*"
     r"|nodejs|deno|bun|luajit|R|Rscript|ghci|runghc|scala|groovy|jshell|m4|ed|ex|vi|vim|nvim|view|emacs|nano|dc|crontab|screen|tmux"
     r"|sqlite3|psql|mysql|socat|nc|ncat|less|more|man|ipython[\d.]*|cscript|irb|erl|elixir|iex|swift|ocaml|racket|sbcl|clisp"
+    r"|gdb|lldb|gnuplot|octave"
 )
 # Words that name something for the program to run: long options, which may be abbreviated, and patterns for all others.
 _LONG_OPTIONS = {
