@@ -90,6 +90,8 @@ def test_commands_are_judged(text: str, verdict: Verdict) -> None:
         ("write", "src/.env", "deny"),
         ("write", ".env", "deny"),
         ("edit", "src/.env", "deny"),
+        ("edit", "src/.Env", "deny"),
+        ("write", "SRC/a/b.py", "ask"),
         ("apply_patch", ".git/config", "deny"),
         ("edit", "docs/a.md", "allow"),
         ("write", "docs/a.md", "ask"),
