@@ -219,4 +219,4 @@ class CallRouter:
             if near
             else "Only the tools of this conversation can be called."
         )
-        return f"There is no tool named {call.name!r}. {hint}"
+        return f"There is no tool named {call.name[:MAX_NAME]!r}. {hint}"
