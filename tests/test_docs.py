@@ -76,7 +76,9 @@ def test_figures_of_the_readme_are_those_that_were_measured() -> None:
         cells = [cell.strip() for cell in theirs.strip("|").split("|")]
         shown = [cell.strip().partition(" (")[0] for cell in ours.strip("|").split("|")]
         assert shown == [cells[0], *cells[2::2]]
-    pairs = re.findall(r"^\| \w+ → \w+ \|(.*)\|$", section(PERFORMANCE, "What it costs"), re.MULTILINE)
+    pairs = re.findall(
+        r"^\| \w+ → \w+ \|(.*)\|$", section(PERFORMANCE, "What it costs"), re.MULTILINE
+    )
     ratios = [[float(cell) for cell in pair.split("|")[1::2]] for pair in pairs[:4]]
     paced, small = sorted(each[1] for each in ratios), sorted(each[2] for each in ratios)
     words = (

@@ -180,7 +180,7 @@ class TurnMachine:
         self._turn = turn
         self._old_ids = call_ids
         self._ids: set[str] = set()
-        self._repeats: dict[str, int] = {}  # how often an id was wanted, so that no number is tried twice
+        self._repeats: dict[str, int] = {}  # how often each id was wanted: no number is tried twice
         self._state = TurnState.LISTENING
         # A copy of what the state says: looking up members of an enum is slow, and there are many events.
         self._ignores_events = False
