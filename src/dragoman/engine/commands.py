@@ -28,11 +28,13 @@ from dragoman.engine.programs import (
     REPLACES,
     RUN_ARGUMENTS,
     RUNNING_VARIABLES,
+    SCRIPT_SIGNS,
     SEARCHING,
     SHELLS,
     SYSTEM_FOLDERS,
     WRAPPERS,
     may_run_argument,
+    option_values,
 )
 
 # The kernel accepts no longer command. A longer text is not examined.
@@ -719,12 +721,11 @@ class _Command:
             self._found.hide("parallel may put its input into a script")
 
     def _look_into(self, words: Sequence[_Word], *, is_of_env: bool) -> None:
-        """A script in one word: `flock file -c '…'`, `env -S'…' …`, `env --split-string='…' …`."""
+        """A script in one word: `flock file -c '…'`, `env -S'…' …`, `script -qc'…'`, `env --split-string='…' …`."""
         word, text = words[0], words[0].text
         more = [_shown(each.text) for each in words[1:]]
-        scripts = {text} if re.search(r"[\s;&|`$<>(]", text) else set[str]()
-        if text.startswith("-") and len(text) > 2:
-            scripts |= {" ".join([text[2:], *more]), " ".join([text.partition("=")[2], *more])}
+        scripts = {text} if SCRIPT_SIGNS.search(text) else set[str]()
+        scripts |= {" ".join([value, *more]) for value in option_values(text)}
         if scripts and not word.is_literal:
             self._found.hide("it runs a text that is put together when it runs")
         if is_of_env:

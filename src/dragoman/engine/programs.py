@@ -27,6 +27,13 @@ SEARCHING = {"find": _FIND, "bfs": _FIND, "fd": _FD, "fdfind": _FD}
 # Wrappers that join the words after them to a script, that run what they read, and that add what they read to the command.
 JOINING = frozenset(("watch", "watchexec", "parallel", "sem", "hyperfine"))
 READING_SCRIPTS = frozenset(("at", "batch"))
+# A word after a wrapper with one of these signs may be a script, and so may the value of such a long option, which may be abbreviated.
+SCRIPT_SIGNS = re.compile(r"[\s;&|`$<>(]")
+_SCRIPT_OPTIONS = (
+    *("command", "db-command", "exec", "filter", "run", "session-command", "shell", "split-string"),
+    "startas",
+)
+_LETTERS = re.compile(r"-[A-Za-z]{1,8}")
 GIVING_INPUT = frozenset(("xargs", "parallel"))
 # Builtins that run a text as a script, and builtins that may precede another builtin.
 EVALUATING = frozenset(("eval", "trap", ".", "source"))
@@ -124,6 +131,17 @@ def may_run_argument(base: str, arguments: Sequence[str]) -> bool:
         ):
             return True
     return False
+
+
+def option_values(text: str) -> Iterator[str]:
+    """What may be a script in an option of a wrapper: the value of a long one; of a short one all after any of its first letters."""
+    name, _, value = text.partition("=")
+    if text.startswith("--"):
+        is_script = any(each.startswith(name[2:]) for each in _SCRIPT_OPTIONS)
+        if value and (is_script or SCRIPT_SIGNS.search(value)):
+            yield value
+    elif letters := _LETTERS.match(text):
+        yield from filter(None, (text[at:] for at in range(2, letters.end() + 1)))
 
 
 def _scripts_of_sed(arguments: Sequence[str]) -> Iterator[str]:

@@ -75,6 +75,9 @@ def path(tool: str, text: str) -> Verdict:
         ("watch -n 5 \"r''m\" x", "deny"),
         ("nice parallel -j4 'r\\m' x", "deny"),
         ("uv run rm x", "deny"),
+        ("env -iS'rm x'", "deny"),
+        ("script -qc'rm x' /dev/null", "deny"),
+        ("split --fil=rm file", "deny"),
         ("touch x", "ask"),
     ],
 )
@@ -206,7 +209,9 @@ def test_the_name_of_another_tool_is_no_slip() -> None:
         "while read -r line; do echo $line; done < file",
         "timeout 60 pytest",
         "env A=1 pytest",
-        "uv run pytest -q",
+        "uv run pytest -q --cov=src/a --maxfail=1 tests/x.py",
+        "timeout 60 ruff check --fix .",
+        "sudo docker run --rm -it image ls",
         "watch -n 5 ls -l",
         "ls | parallel gzip {}",
         "trap - EXIT",
@@ -368,6 +373,7 @@ def test_an_enormous_command_is_compound_and_looked_at_in_time() -> None:
         "env -S 'a b' " * 10_000,
         "watch a " * 15_000,
         "parallel {} " * 10_000,
+        "env -abcdefghij " * 8_000,
     ):
         find_commands(text)
     assert command("echo " + "a " * 10_000 + "; rm x") == "deny"
