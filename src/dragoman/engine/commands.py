@@ -55,6 +55,7 @@ MAX_JOINED = 4
 _RESERVED = frozenset(
     ("if", "then", "elif", "else", "do", "while", "until", "!", "{", "}", "fi", "done", "esac", "&")
 )
+_BEFORE_RESERVED = _RESERVED | {"function"}
 _LISTS = frozenset(("for", "select", "case"))
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(?:\[[^\]]*\])?\+?=")
 _BLANKS = " \t"
@@ -148,7 +149,7 @@ class _Found:
     def read_script(self, text: str, depth: int) -> None:
         """Parse a text that a shell runs, unless it was parsed before."""
         # A line may go on within any sign or word: also read it as one line.
-        for each in dict.fromkeys((text, text.replace("\\\n", ""))):
+        for each in dict.fromkeys((text, _joined(text))):
             if each not in self.scripts:
                 self.scripts.add(each)
                 _Script(each, self, depth).read_all()
@@ -266,13 +267,15 @@ class _Script:
         """Note what the last word changes for the next words. Returns 1 if it opens a `case`, -1 if it closes one, else 0."""
         if words[-1].text == "[[":
             self._test()
-        # After a redirection no word is reserved; and no real command has so many reserved words before it.
-        if self._is_redirected or len(words) > MAX_RESERVED:
+        change = {"case": 1, "esac": -1}.get(words[-1].plain, 0)
+        if not change or self._is_redirected:  # after a redirection no word is reserved
             return 0
-        if not all(word.plain in _RESERVED for word in words[:-1]):
-            return 0
-        last = words[-1].plain
-        return {"case": 1, "esac": -1}.get(last, 0)
+        at = 0
+        while at < min(len(words) - 1, MAX_RESERVED) and words[at].plain in _BEFORE_RESERVED:
+            at += 2 if words[at].plain == "function" else 1  # the word after it is a name
+        if at >= MAX_RESERVED:
+            self._found.hide("it has too many words before a `case`")
+        return change if at == len(words) - 1 else 0
 
     def _open(self, words: list[_Word]) -> None:
         """A bracket: a subshell, arithmetic, a function, or the values of an array."""
@@ -360,7 +363,7 @@ class _Script:
         if sign[0] == "<<<":
             self._found.bodies.append(target.text)
         elif sign[0].startswith("<<"):
-            is_quoted = any(char in "'\"\\" for char in text[begin : self._at])
+            is_quoted = any(char in "'\"\\" for char in _joined(text[begin : self._at]))
             self._documents.append((target.text, is_quoted, sign[0] == "<<-"))
 
     def _read_documents(self) -> None:
@@ -567,6 +570,11 @@ class _Script:
         self._depth -= 1
 
 
+def _joined(text: str) -> str:
+    """The text without the ends of lines that go on. A backslash after another one joins no lines."""
+    return re.sub(r"(?<!\\)((?:\\\\)*)\\\n", r"\1", text)
+
+
 def _arithmetic_end(text: str, begin: int) -> int:
     """The end of `$((…))` if it contains only numbers; 0 if it contains anything else."""
     numbers = _NUMBERS.match(text, begin)
@@ -723,7 +731,7 @@ class _Command:
     def _look_into(self, words: Sequence[_Word], *, is_of_env: bool) -> None:
         """A script in one word: `flock file -c '…'`, `env -S'…' …`, `script -qc'…'`, `env --split-string='…' …`."""
         word, text = words[0], words[0].text
-        more = [_shown(each.text) for each in words[1:]]
+        more = [shlex.quote(each.text) if each.is_literal else each.text for each in words[1:]]
         scripts = {text} if SCRIPT_SIGNS.search(text) else set[str]()
         scripts |= {" ".join([value, *more]) for value in option_values(text)}
         if scripts and not word.is_literal:
