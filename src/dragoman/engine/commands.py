@@ -11,6 +11,7 @@ What a program does by itself is not examined: a Makefile, a hook of git, a prog
 import re
 import shlex
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import lru_cache
 from itertools import dropwhile, takewhile
 
@@ -55,7 +56,8 @@ MAX_JOINED = 4
 _RESERVED = frozenset(
     ("if", "then", "elif", "else", "do", "while", "until", "!", "{", "}", "fi", "done", "esac", "&")
 )
-_BEFORE_RESERVED = _RESERVED | {"function"}
+_BEFORE_NAME = frozenset(("function", "for", "select"))
+_BEFORE_RESERVED = _RESERVED | _BEFORE_NAME
 _LISTS = frozenset(("for", "select", "case"))
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(?:\[[^\]]*\])?\+?=")
 _BLANKS = " \t"
@@ -272,9 +274,9 @@ class _Script:
             return 0
         at = 0
         while at < min(len(words) - 1, MAX_RESERVED) and words[at].plain in _BEFORE_RESERVED:
-            at += 2 if words[at].plain == "function" else 1  # the word after it is a name
-        if at >= MAX_RESERVED:
-            self._found.hide("it has too many words before a `case`")
+            at += 2 if words[at].plain in _BEFORE_NAME else 1
+        if at >= MAX_RESERVED or words[min(at, len(words) - 1)].plain in ("time", "coproc"):
+            self._found.hide("it has a `case` behind other words")
         return change if at == len(words) - 1 else 0
 
     def _open(self, words: list[_Word]) -> None:
@@ -734,8 +736,13 @@ class _Command:
         more = [shlex.quote(each.text) if each.is_literal else each.text for each in words[1:]]
         scripts = {text} if SCRIPT_SIGNS.search(text) else set[str]()
         scripts |= {" ".join([value, *more]) for value in option_values(text)}
+        if any(sign in text for sign in "'\"\\"):
+            with suppress(ValueError):  # a shell does not run quotes that do not match
+                scripts.add(shlex.join(shlex.split(text)))
         if scripts and not word.is_literal:
             self._found.hide("it runs a text that is put together when it runs")
+        if is_of_env and text in scripts:
+            scripts.add(" ".join([text, *more]))
         if is_of_env:
             # It takes more for an assignment than a shell does.
             scripts |= {f"env {script}" for script in scripts if script != text or " " in text}
