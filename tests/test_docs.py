@@ -21,6 +21,7 @@ from dragoman.model.parts import Part
 PROJECT = Path(__file__).parents[1]
 DOCS = PROJECT / "docs"
 PACKAGE = Path(__file__).parents[1] / "src" / "dragoman"
+PERFORMANCE = "gateway-performance.md"
 MOST_WORDS = 40
 """A newcomer should not have to learn more of our own words than this before the first change."""
 
@@ -68,13 +69,24 @@ def test_every_command_of_the_readme_exists() -> None:
 
 
 def test_figures_of_the_readme_are_those_that_were_measured() -> None:
-    measured = (DOCS / "gateway-performance.md").read_text(encoding="utf-8")
+    measured = (DOCS / PERFORMANCE).read_text(encoding="utf-8")
     for peer in ("Portkey", "LiteLLM"):
         [ours] = re.findall(rf"^\| {peer}.*\|$", readme(), re.MULTILINE)
         [theirs] = re.findall(rf"^\| {peer}.*\|$", measured, re.MULTILINE)
         cells = [cell.strip() for cell in theirs.strip("|").split("|")]
         shown = [cell.strip().partition(" (")[0] for cell in ours.strip("|").split("|")]
         assert shown == [cells[0], *cells[2::2]]
+    pairs = re.findall(
+        r"^\| \w+ → \w+ \|(.*)\|$", section(PERFORMANCE, "What it costs"), re.MULTILINE
+    )
+    ratios = [[float(cell) for cell in pair.split("|")[1::2]] for pair in pairs[:4]]
+    paced, small = sorted(each[1] for each in ratios), sorted(each[2] for each in ratios)
+    words = (
+        f"a paced event costs Dragoman {paced[0]:g} to {paced[-1]:g} times as much, "
+        f"a small request {small[0]:g} to {small[-1]:g} times"
+    )
+    for page in (readme(), (DOCS / "comparison.md").read_text(encoding="utf-8")):
+        assert words in " ".join(page.split())
     lock = (PROJECT / "requirements" / "serve.txt").read_text(encoding="utf-8")
     packages = len(re.findall(r"^[a-z]", lock, re.MULTILINE))
     assert f"the {packages} pinned packages that serving needs" in readme()

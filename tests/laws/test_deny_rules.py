@@ -77,6 +77,12 @@ WRAPPINGS: tuple[str, ...] = (
     "tar -cf /dev/null --checkpoint=1 --checkpoint-act=exec=Q file", "tar -cIdenied -f x.tar file", "tar --use=denied -cf x.tar file",
     "sort --compress-prog=denied -S 1k --parallel=1 big > /dev/null", "git init -q r; git clone -q -u denied r x",
     "git init -q; git init -q r; git fetch -q --upload-pac=denied ./r", "git init -q r; git clone -q -ccore.fsmonitor=denied r x; cd x; git status",
+    "script -qc \"deni''ed\" /dev/null < /dev/null", "echo \"$(set -- 1; for x do case 1 in 1) C;; esac; done)\"", "echo \"$(coproc case 1 in 1) C;; esac; wait)\"",
+    "nice env --sp 'a-b= tar' -cf /dev/null --checkpoint=1 --checkpoint-act=exec=Q file",
+    "echo \"$(function f { case 1 in 1) C;; esac; }; f)\"", "echo \"$(" + "{ " * 40 + "case 1 in 1) C;; esac; " + "}; " * 40 + ")\"",
+    "cat <<END\\\n\n$(trap \"x='a[\\$(C >&2)]'; [[ a && x -\\\\\neq 0 ]]\" EXIT)\nEND", "env -vS'C'", "env --split-string=sed -n '\\,x,edenied' file", "script -qc'C' /dev/null < /dev/null", "trap -- Q EXIT", "watch -g -t \"deni''ed\" --all x < /dev/null & sleep 0.2; kill $!", "cp $(type -P denied) x; env PATH=. x",
+    "cp $(type -P denied) x; read PATH <<< .; x", "cp $(type -P denied) x; for PATH in $PWD; do x; done",
+    "cp $(type -P denied) x; unset PATH; : ${PATH:=.}; x", "mkdir 10; cp $(type -P denied) 10/x; exec {PATH}>/dev/null; x",
     "split --filter=Q file", "sort --compress-program=denied -S 1k --parallel=1 big > /dev/null", "script -qc Q /dev/null < /dev/null",
     "watch -g -t Q < /dev/null & sleep 0.2; kill $!", "echo x | tee >(C) | cat", "exec 3< <(C); cat <&3", "unshare true; C",
 )  # fmt: skip

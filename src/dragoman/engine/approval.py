@@ -69,16 +69,16 @@ class Rule(Struct, frozen=True):
         if subject.kind == "command":
             text = subject.text.strip()
             return glob.matches(text) and (glob.is_literal or _is_clear(text, glob))
-        return (
-            self._matches_path(subject.text)
-            if subject.kind == "path"
-            else glob.matches(subject.text)
-        )
+        is_path = subject.kind == "path"
+        return _matches_path(self.pattern, subject.text) if is_path else glob.matches(subject.text)
 
     def touches(self, subject: Subject) -> bool:
         """Whether the pattern matches any part of the subject, which is enough for `ask` and `deny`."""
         if self.covers(subject):
             return True
+        if subject.kind == "path" and self.pattern is not None:
+            # The file systems of macOS take both cases of a letter for the same.
+            return _matches_path(self.pattern.casefold(), subject.text.casefold())
         if subject.kind == "command" and self.pattern is not None:
             glob = text_glob(self.pattern)
             return any(
@@ -97,14 +97,15 @@ class Rule(Struct, frozen=True):
         is_doubtful = any(map(glob.may_begin, seen.beginnings))
         return "the words of a command are put together when it runs" if is_doubtful else ""
 
-    def _matches_path(self, path: str) -> bool:
-        pattern = (self.pattern or "").removeprefix("./")
-        # As in .gitignore, a name without a slash matches in every folder, and a folder matches everything in it.
-        patterns = [pattern] if "/" in pattern.rstrip("/") else [pattern, f"**/{pattern}"]
-        return any(
-            path_glob(each).matches(path) or path_glob(f"{each.rstrip('/')}/**").matches(path)
-            for each in patterns
-        )
+
+def _matches_path(pattern: str, path: str) -> bool:
+    pattern = pattern.removeprefix("./")
+    # As in .gitignore, a name without a slash matches in every folder, and a folder matches everything in it.
+    patterns = [pattern] if "/" in pattern.rstrip("/") else [pattern, f"**/{pattern}"]
+    return any(
+        path_glob(each).matches(path) or path_glob(f"{each.rstrip('/')}/**").matches(path)
+        for each in patterns
+    )
 
 
 def _is_clear(text: str, glob: TextGlob) -> bool:

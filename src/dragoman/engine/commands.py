@@ -11,6 +11,7 @@ What a program does by itself is not examined: a Makefile, a hook of git, a prog
 import re
 import shlex
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import lru_cache
 from itertools import dropwhile, takewhile
 
@@ -19,17 +20,22 @@ from msgspec import Struct
 from dragoman.engine.programs import (
     BUILTIN_WRAPPERS,
     EVALUATING,
+    GIVING_INPUT,
     HIDING_BUILTINS,
     INTERPRETERS,
+    JOINING,
     NAMING_BUILTINS,
+    READING_SCRIPTS,
     REPLACES,
     RUN_ARGUMENTS,
     RUNNING_VARIABLES,
+    SCRIPT_SIGNS,
     SEARCHING,
     SHELLS,
     SYSTEM_FOLDERS,
     WRAPPERS,
     may_run_argument,
+    option_values,
 )
 
 # The kernel accepts no longer command. A longer text is not examined.
@@ -44,12 +50,14 @@ MAX_WRAPPED = 40
 MAX_LOOKED_AT = 200
 MAX_RESERVED = 32
 MAX_SPLITS = 8
-# Wrappers that add what they read to the command.
-_GIVING_INPUT = frozenset(("xargs", "parallel"))
+# Places at which the command of a wrapper that joins its words may begin, behind its options.
+MAX_JOINED = 4
 
 _RESERVED = frozenset(
     ("if", "then", "elif", "else", "do", "while", "until", "!", "{", "}", "fi", "done", "esac", "&")
 )
+_BEFORE_NAME = frozenset(("function", "for", "select"))
+_BEFORE_RESERVED = _RESERVED | _BEFORE_NAME
 _LISTS = frozenset(("for", "select", "case"))
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(?:\[[^\]]*\])?\+?=")
 _BLANKS = " \t"
@@ -143,7 +151,7 @@ class _Found:
     def read_script(self, text: str, depth: int) -> None:
         """Parse a text that a shell runs, unless it was parsed before."""
         # A line may go on within any sign or word: also read it as one line.
-        for each in dict.fromkeys((text, text.replace("\\\n", ""))):
+        for each in dict.fromkeys((text, _joined(text))):
             if each not in self.scripts:
                 self.scripts.add(each)
                 _Script(each, self, depth).read_all()
@@ -219,6 +227,7 @@ class _Script:
             elif char in " \t#\n;&|(<>":
                 self._sign(char, words)
             elif redirected := _REDIRECTED.match(text, self._at):
+                self._found.note_assignment(redirected[0].strip("{}"))
                 self._at = redirected.end()
             else:
                 words.append(self._word())
@@ -260,13 +269,15 @@ class _Script:
         """Note what the last word changes for the next words. Returns 1 if it opens a `case`, -1 if it closes one, else 0."""
         if words[-1].text == "[[":
             self._test()
-        # After a redirection no word is reserved; and no real command has so many reserved words before it.
-        if self._is_redirected or len(words) > MAX_RESERVED:
+        change = {"case": 1, "esac": -1}.get(words[-1].plain, 0)
+        if not change or self._is_redirected:  # after a redirection no word is reserved
             return 0
-        if not all(word.plain in _RESERVED for word in words[:-1]):
-            return 0
-        last = words[-1].plain
-        return {"case": 1, "esac": -1}.get(last, 0)
+        at = 0
+        while at < min(len(words) - 1, MAX_RESERVED) and words[at].plain in _BEFORE_RESERVED:
+            at += 2 if words[at].plain in _BEFORE_NAME else 1
+        if at >= MAX_RESERVED or words[min(at, len(words) - 1)].plain in ("time", "coproc"):
+            self._found.hide("it has a `case` behind other words")
+        return change if at == len(words) - 1 else 0
 
     def _open(self, words: list[_Word]) -> None:
         """A bracket: a subshell, arithmetic, a function, or the values of an array."""
@@ -312,6 +323,7 @@ class _Script:
             rest = rest[2:]
             return self._end(rest)
         if rest and rest[0].plain in _LISTS:
+            self._found.note_assignment("".join(word.text for word in rest[1:2]))
             # `for name do command`: all other forms have a separator before their commands.
             rest = rest[3:] if len(rest) > 2 and rest[2].plain == "do" else []
             return self._end(rest) if rest else None
@@ -353,7 +365,7 @@ class _Script:
         if sign[0] == "<<<":
             self._found.bodies.append(target.text)
         elif sign[0].startswith("<<"):
-            is_quoted = any(char in "'\"\\" for char in text[begin : self._at])
+            is_quoted = any(char in "'\"\\" for char in _joined(text[begin : self._at]))
             self._documents.append((target.text, is_quoted, sign[0] == "<<-"))
 
     def _read_documents(self) -> None:
@@ -546,6 +558,8 @@ class _Script:
             self._at = plain.end()
             return
         known = _PARAMETER.match(self._text, self._at)
+        if known is not None and known[0].endswith("="):
+            self._found.note_assignment(known[0].rstrip(":="))
         if known is None and not re.compile(r"[A-Za-z_]\w*\[[@*\d]+\]\}").match(
             self._text, self._at
         ):
@@ -556,6 +570,11 @@ class _Script:
         if is_in_quotes and any(char in "'\"" for char in self._text[begin : self._at]):
             self._found.hide("it has quotes within a variable within quotes")
         self._depth -= 1
+
+
+def _joined(text: str) -> str:
+    """The text without the ends of lines that go on. A backslash after another one joins no lines."""
+    return re.sub(r"(?<!\\)((?:\\\\)*)\\\n", r"\1", text)
 
 
 def _arithmetic_end(text: str, begin: int) -> int:
@@ -588,7 +607,7 @@ class _Command:
         if base == "eval":
             self._evaluate(words[1:])
         elif base == "trap":
-            self._evaluate(words[1:2])
+            self._evaluate(list(dropwhile(lambda word: word.text == "--", words[1:]))[:1])
         elif base in (".", "source"):
             found.mark_opaque("it runs a script")
         elif base in SHELLS:
@@ -619,7 +638,8 @@ class _Command:
             if any(_may_evaluate(base, word) for word in arguments):
                 found.hide(f"{base} may run what a variable holds")
             for word in arguments:
-                if _ASSIGNMENT.match(word.text) and base not in ("test", "[", "printf"):
+                is_assigned = _ASSIGNMENT.match(word.text) and base not in ("test", "[", "printf")
+                if is_assigned or base in ("read", "getopts"):
                     found.note_assignment(word.text)
         elif base in RUN_ARGUMENTS and (
             any(not word.is_literal and not word.is_quoted for word in arguments)
@@ -658,11 +678,13 @@ class _Command:
         if len(words) - first >= MAX_WRAPPED:
             found.hide("it has too many words to be looked at")
         self.check_wrapped(base)
-        gives_input = any(_base(word) in _GIVING_INPUT for word in words)
+        gives_input = any(_base(word) in GIVING_INPUT for word in words)
         more = [_Word("…", 0)] if gives_input else []
         is_of_env = any(_base(word) == "env" for word in words)
         for at in range(first, min(len(words), first + MAX_WRAPPED)):
             word = words[at]
+            if _ASSIGNMENT.match(word.text):
+                found.note_assignment(word.text)
             rest = [*words[at : at + MAX_LOOKED_AT], *more]
             self._add(rest)
             inner = word.text.rpartition("/")[2]
@@ -678,28 +700,49 @@ class _Command:
 
     def check_wrapped(self, base: str) -> None:
         """Report as hidden a wrapped command that is built from input or variables."""
-        words, found = self._words, self._found
-        if base in _GIVING_INPUT and any(REPLACES.match(word.text) for word in words[1:]):
+        words, found = self._words[1:], self._found
+        if base in GIVING_INPUT and any(REPLACES.match(word.text) for word in words):
             found.hide(f"{base} puts its input into the command")
-        for word in words[1:]:
+        for word in words:
             if not word.is_literal:
                 found.hide(f"{base} runs what is put together when it runs")
-            if base not in SEARCHING and _is_program(word):
+            if base not in SEARCHING and base not in JOINING and _is_program(word):
                 break
-        if base in _GIVING_INPUT:
-            inner = next((_base(word) for word in words[1:] if _is_program(word)), "")
-            if inner in WRAPPERS or inner in SHELLS:
+        program = next(filter(_is_program, words), _Word(""))
+        if base in GIVING_INPUT:
+            inner = _base(program)
+            if inner in WRAPPERS or inner in SHELLS or inner in EVALUATING:
                 found.hide(f"{base} gives its input to {inner}")
+        if base in READING_SCRIPTS or (base == "parallel" and not program.text):
+            found.reads_input = True
+            found.hide(f"{base} runs what it is given as input")
+        if base in JOINING:
+            self._read_joined(base, program)
+
+    def _read_joined(self, base: str, program: _Word) -> None:
+        """The script that a wrapper makes of the words after its options. Only the wrapper knows where the options end."""
+        words = self._words[1:]
+        begins = [at for at, word in enumerate(words) if not word.text.startswith("-")]
+        for at in begins[:MAX_JOINED]:
+            joined = " ".join(word.text for word in words[at : at + MAX_LOOKED_AT])
+            self._found.read_script(joined, self._depth + 1)
+        scripts = [word.text for word in words if re.search(r"\s", word.text)]
+        if base == "parallel" and any("{" in text for text in (program.text, *scripts)):
+            self._found.hide("parallel may put its input into a script")
 
     def _look_into(self, words: Sequence[_Word], *, is_of_env: bool) -> None:
-        """A script in one word: `flock file -c '…'`, `env -S'…' …`, `env --split-string='…' …`."""
+        """A script in one word: `flock file -c '…'`, `env -S'…' …`, `script -qc'…'`, `env --split-string='…' …`."""
         word, text = words[0], words[0].text
-        more = [_shown(each.text) for each in words[1:]]
-        scripts = {text} if re.search(r"[\s;&|`$<>(]", text) else set[str]()
-        if text.startswith("-") and len(text) > 2:
-            scripts |= {" ".join([text[2:], *more]), " ".join([text.partition("=")[2], *more])}
+        more = [shlex.quote(each.text) if each.is_literal else each.text for each in words[1:]]
+        scripts = {text} if SCRIPT_SIGNS.search(text) else set[str]()
+        scripts |= {" ".join([value, *more]) for value in option_values(text)}
+        if any(sign in text for sign in "'\"\\"):
+            with suppress(ValueError):  # a shell does not run quotes that do not match
+                scripts.add(shlex.join(shlex.split(text)))
         if scripts and not word.is_literal:
             self._found.hide("it runs a text that is put together when it runs")
+        if is_of_env and text in scripts:
+            scripts.add(" ".join([text, *more]))
         if is_of_env:
             # It takes more for an assignment than a shell does.
             scripts |= {f"env {script}" for script in scripts if script != text or " " in text}

@@ -13,6 +13,7 @@ cannot be imported.
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from contextvars import ContextVar
 from functools import lru_cache
 from itertools import islice
@@ -28,7 +29,7 @@ from msgspec import Struct
 
 from dragoman._json import dumps_canonical, loads
 from dragoman.engine.results import cut, shown
-from dragoman.engine.validation import MAX_ERRORS, MAX_NAME, MAX_SCHEMA, longest_name
+from dragoman.engine.validation import MAX_ERRORS, MAX_NAME, MAX_SCHEMA, longest_name, nested
 
 # Longer patterns are generated, and compiling them takes time too.
 MAX_PATTERN = 1_000
@@ -200,8 +201,10 @@ def _compiled(source: bytes) -> Validator | None:
 def _kind_of(schema: Mapping[str, object]) -> type[Validator]:
     """The draft that the schema names, if it is known; else 2020-12."""
     latest = validators.Draft202012Validator
-    named = isinstance(schema.get("$schema"), str)
-    return validators.validator_for(schema, latest) if named else latest
+    if isinstance(schema.get("$schema"), str):
+        with suppress(ValueError):  # it is no address
+            return validators.validator_for(schema, latest)
+    return latest
 
 
 @lru_cache(16)
@@ -231,6 +234,8 @@ def _comparisons(name: str, value: object, instance: object, schema: _Schema) ->
     members = len(cast("list[object]", value)) if isinstance(value, (list, dict)) else 0
     if not isinstance(instance, (str, list, dict)):
         return members
+    if name in ("const", "enum") and not isinstance(instance, str):
+        return sum(1 for _ in nested(value))
     size = len(cast("str", instance))
     if name == "enum":
         return members * (1 + size // 256)

@@ -15,14 +15,26 @@ WRAPPERS = frozenset((
     "script", "strace", "ltrace", "valgrind", "fakeroot", "bwrap", "firejail", "systemd-run", "systemd-inhibit", "busybox",
     "toybox", "coproc", "find", "fd", "entr", "xvfb-run", "dbus-run-session", "split", "at", "batch", "start-stop-daemon",
     "run-parts", "capsh", "linux32", "linux64", "setarch", "i386", "x86_64", "pkexec", "torsocks", "proxychains", "rlwrap",
-    "catchsegv", "faketime", "eatmydata", "ssh-agent", "gdb", "perf", "prlimit", "numactl", "cgexec", "newgrp", "sg", "jobs",
+    "catchsegv", "faketime", "eatmydata", "ssh-agent", "perf", "prlimit", "numactl", "cgexec", "newgrp", "sg", "jobs",
     "fdfind", "bfs", "sem", "gosu", "su-exec", "runcon", "chpst", "setuidgid", "softlimit", "envdir", "tini", "dumb-init", "proot",
-    "chronic", "ifne", "cpulimit", "hyperfine", "watchexec", "sshpass", "caffeinate",
+    "chronic", "ifne", "cpulimit", "hyperfine", "watchexec", "sshpass", "caffeinate", "choom", "uclampset", "logsave", "pee", "torify",
+    "proxychains4", "dbus-launch", "run-one", "uv", "poetry", "pipenv", "hatch", "pdm", "npx", "pnpm", "bunx", "bundle", "direnv",
 ))  # fmt: skip
 # Programs that run a command for each file that they find: the words before the command.
 _FIND = ("-exec", "-execdir", "-ok", "-okdir")
 _FD = ("-x", "-X", "--exec", "--exec-batch")
 SEARCHING = {"find": _FIND, "bfs": _FIND, "fd": _FD, "fdfind": _FD}
+# Wrappers that join the words after them to a script, that run what they read, and that add what they read to the command.
+JOINING = frozenset(("watch", "watchexec", "parallel", "sem", "hyperfine"))
+READING_SCRIPTS = frozenset(("at", "batch"))
+# A word after a wrapper with one of these signs may be a script, and so may the value of such a long option, which may be abbreviated.
+SCRIPT_SIGNS = re.compile(r"[\s;&|`$<>(]")
+_SCRIPT_OPTIONS = (
+    *("command", "db-command", "exec", "filter", "run", "session-command", "shell", "split-string"),
+    "startas",
+)
+_LETTERS = re.compile(r"-[A-Za-z]{1,8}")
+GIVING_INPUT = frozenset(("xargs", "parallel"))
 # Builtins that run a text as a script, and builtins that may precede another builtin.
 EVALUATING = frozenset(("eval", "trap", ".", "source"))
 BUILTIN_WRAPPERS = frozenset(("command", "builtin", "time", "coproc"))
@@ -32,6 +44,7 @@ INTERPRETERS = re.compile(
     r"(?:python|pypy|perl|ruby|php|lua|node|tclsh|wish|expect|julia|guile|pwsh|osascript|gawk|mawk|nawk|awk)[\d.]*"
     r"|nodejs|deno|bun|luajit|R|Rscript|ghci|runghc|scala|groovy|jshell|m4|ed|ex|vi|vim|nvim|view|emacs|nano|dc|crontab|screen|tmux"
     r"|sqlite3|psql|mysql|socat|nc|ncat|less|more|man|ipython[\d.]*|cscript|irb|erl|elixir|iex|swift|ocaml|racket|sbcl|clisp"
+    r"|gdb|lldb|gnuplot|octave"
 )
 # Words that name something for the program to run: long options, which may be abbreviated, and patterns for all others.
 _LONG_OPTIONS = {
@@ -118,6 +131,17 @@ def may_run_argument(base: str, arguments: Sequence[str]) -> bool:
         ):
             return True
     return False
+
+
+def option_values(text: str) -> Iterator[str]:
+    """What may be a script in an option of a wrapper: the value of a long one; of a short one all after any of its first letters."""
+    name, _, value = text.partition("=")
+    if text.startswith("--"):
+        is_script = any(each.startswith(name[2:]) for each in _SCRIPT_OPTIONS)
+        if value and (is_script or SCRIPT_SIGNS.search(value)):
+            yield value
+    elif letters := _LETTERS.match(text):
+        yield from filter(None, (text[at:] for at in range(2, letters.end() + 1)))
 
 
 def _scripts_of_sed(arguments: Sequence[str]) -> Iterator[str]:

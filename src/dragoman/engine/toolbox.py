@@ -24,6 +24,8 @@ MAX_SUGGESTIONS = 3
 # Finding similar names takes time in proportion to their number and length; beyond these limits a typing error is unlikely.
 MAX_COMPARED = 1000
 MAX_NAME = 200
+# Calls of unknown tools in one answer that get suggestions: a model that makes more of them does not read them.
+MAX_HINTS = 32
 
 # Some agents put this prefix before the names of MCP tools, and models have learned it.
 _MCP_PREFIX = "mcp__"
@@ -165,11 +167,12 @@ Route = Entry | LeftToCaller | RefusedCall
 class CallRouter:
     """Decides which tool runs a call. One per request: it knows the engine's tools and the caller's."""
 
-    __slots__ = ("_check", "_their_kinds", "_their_names", "_toolbox")
+    __slots__ = ("_check", "_hints_left", "_their_kinds", "_their_names", "_toolbox")
 
     def __init__(self, toolbox: Toolbox, theirs: Iterable[Declaration], check: Check) -> None:
         self._toolbox = toolbox
         self._check = check
+        self._hints_left = MAX_HINTS
         self._their_names: set[str] = set()
         self._their_kinds: set[CallKind] = set()
         for declaration in theirs:
@@ -208,10 +211,12 @@ class CallRouter:
             return (
                 f"Calls of the kind {call.kind!r} cannot be run here. Use one of the other tools."
             )
-        near = " or ".join(map(repr, self._toolbox.near(call.name)))
+        self._hints_left -= 1
+        found = self._toolbox.near(call.name) if self._hints_left >= 0 else ()
+        near = " or ".join(map(repr, found))
         hint = (
             f"Did you mean {near}?"
             if near
             else "Only the tools of this conversation can be called."
         )
-        return f"There is no tool named {call.name!r}. {hint}"
+        return f"There is no tool named {call.name[:MAX_NAME]!r}. {hint}"

@@ -180,6 +180,7 @@ class TurnMachine:
         self._turn = turn
         self._old_ids = call_ids
         self._ids: set[str] = set()
+        self._repeats: dict[str, int] = {}  # how often each id was wanted: no number is tried twice
         self._state = TurnState.LISTENING
         # A copy of what the state says: looking up members of an enum is slow, and there are many events.
         self._ignores_events = False
@@ -300,10 +301,11 @@ class TurnMachine:
         # OpenAI's local shell call may have only an item id, which its result then names.
         wanted = call.call_id or call.item_id or f"call_{self._turn}_{number}"
         call_id = wanted
-        count = 1
+        count = self._repeats.get(wanted, 1)
         while call_id in self._ids or call_id in self._old_ids:
             count += 1
             call_id = f"{wanted}_{count}"
+        self._repeats[wanted] = count
         self._ids.add(call_id)
         if call_id == call.call_id and call.executor == "client":
             return call

@@ -452,6 +452,11 @@ def pages() -> None:
     serve(works, list_tools=list_tools)
 
 
+def lists_too_many() -> None:
+    """Lists more tools than any model can choose among, on one page."""
+    serve(works, [tool(f"tool{number}") for number in range(1_500)])
+
+
 def announces() -> None:
     """Says without end that its tools have changed; and after a call they have."""
     listed = [TOOL]

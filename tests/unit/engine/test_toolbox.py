@@ -2,7 +2,15 @@
 
 import pytest
 
-from dragoman.engine.toolbox import CallRouter, Entry, LeftToCaller, RefusedCall, Toolbox, gather
+from dragoman.engine.toolbox import (
+    MAX_HINTS,
+    CallRouter,
+    Entry,
+    LeftToCaller,
+    RefusedCall,
+    Toolbox,
+    gather,
+)
 from dragoman.engine.tools import Declaration, Invocation, Offer, Output, Tool, text_output
 from dragoman.errors import ConfigError
 from dragoman.model.parts import Call, CallKind
@@ -149,6 +157,13 @@ def test_wrong_call_is_refused(made: Call, words: str) -> None:
     route = router(tool("work")).route(made)
     assert isinstance(route, RefusedCall)
     assert words in route.text
+
+
+def test_only_the_first_calls_of_unknown_tools_get_suggestions() -> None:
+    # Each suggestion compares the name with those of all tools.
+    route = router(tool("work")).route
+    texts = [str(route(call("wrok"))) for _ in range(MAX_HINTS + 1)]
+    assert ["Did you mean 'work'?" in text for text in texts] == [True] * MAX_HINTS + [False]
 
 
 def test_calls_of_the_caller_s_tools_are_the_caller_s_whatever_their_input() -> None:

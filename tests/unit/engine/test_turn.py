@@ -1,5 +1,6 @@
 """The machine of one turn, step by step and without a loop; and the turns that it leaves, which can always be sent again."""
 
+import time
 from itertools import product
 
 import pytest
@@ -406,3 +407,15 @@ def test_cut_answer_ends_with_something_a_provider_takes(
 
 def test_nothing_said_is_no_turn() -> None:
     assert compose_turns({}, {}, is_cut=True) == ()
+
+
+def test_any_number_of_calls_with_one_id_get_ids_of_their_own_in_time() -> None:
+    turn = machine()
+    count = 20_000
+    began = time.process_time()
+    for number in range(count):
+        feed_turn(turn, ended(number, call("nothing", "a")))
+    # Work that grows with the square would take a minute.
+    assert time.process_time() - began < 10
+    answer = answer_of(feed_turn(turn, Finished("tool_calls"), Completed()))
+    assert len({each.call_id for each in answer.calls}) == count

@@ -120,6 +120,11 @@ def test_an_unknown_draft_is_taken_for_the_newest(uri: object) -> None:
     assert "missing" in found
 
 
+def test_a_draft_whose_name_is_no_address_is_taken_for_the_newest() -> None:
+    schema = {"$schema": "http://[", "properties": {"b": {"required": ["a"]}}}
+    assert "b: 'a' is a required property" in complaint(schema, '{"b": {}}')
+
+
 @pytest.mark.parametrize(
     "schema",
     [
@@ -184,6 +189,10 @@ TAKES_LONG: list[tuple[object, str]] = [
     (
         {"properties": {"l": {"items": {"enum": list(range(20_000))}}}},
         '{"l":[' + "19999," * 40_000 + "1]}",
+    ),
+    (
+        {"properties": {"l": {"items": {"enum": [[0.5] * 500 + [i] for i in range(1, 101)]}}}},
+        '{"l":[' + ",".join(["[" + "0.5," * 500 + "100]"] * 900) + "]}",
     ),
     (
         {"properties": {"l": {"items": {"properties": {f"p{i}": {} for i in range(2_500)}}}}},

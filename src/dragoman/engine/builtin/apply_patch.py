@@ -190,7 +190,7 @@ class _PatchReader:
                     chunks.append(chunk := PatchChunk([], []))
                 if place:
                     chunk.places.append(place)
-            elif line.strip() == _EOF and chunk is not None:
+            elif line.rstrip() == _EOF and chunk is not None:
                 chunk.is_at_end = True
             elif line.startswith("*** "):
                 break

@@ -298,9 +298,10 @@ def _replaced(text: str, arguments: EditArguments) -> tuple[str, int]:
         )
     if old == new:
         raise ToolError("old_string and new_string are the same: there is nothing to change")
-    if old not in text and "\r\n" in text and "\r" not in old:
+    ends = text.count("\r\n")
+    if ends and "\r" not in old and (ends == text.count("\n") or old not in text):
         # `read` shows lines without their ends, so the model cannot know that this file ends its lines with two characters.
-        old, new = old.replace("\n", "\r\n"), new.replace("\n", "\r\n")
+        old, new = (each.replace("\r\n", "\n").replace("\n", "\r\n") for each in (old, new))
     count = text.count(old)
     if not count:
         raise ToolError(_not_found(text, old, path))

@@ -32,7 +32,8 @@ _SECRET_PLACES = (
     ".config/containers", ".password-store", ".local/share/keyrings", ".codex", ".claude", ".claude.json", ".mozilla",
     ".config/google-chrome", ".config/chromium", ".netrc", ".npmrc", ".pypirc", ".git-credentials", ".config/git/credentials",
     ".pgpass", ".my.cnf", ".vault-token", ".cargo/credentials", ".cargo/credentials.toml", ".gem/credentials",
-    ".terraform.d/credentials.tfrc.json", ".config/dragoman",
+    ".terraform.d/credentials.tfrc.json", ".config/dragoman", ".gemini", ".qwen", ".local/share/opencode", ".config/github-copilot",
+    ".cache/huggingface/token", ".kaggle", ".databrickscfg", ".s3cfg", ".boto", ".bash_history", ".zsh_history",
 )  # fmt: skip
 # Files that only root can read.
 _SYSTEM_SECRETS = (

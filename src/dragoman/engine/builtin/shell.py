@@ -77,13 +77,15 @@ class BoundedOutput:
 
 
 _NAMES = re.compile(
-    r"KEY|TOKEN|SECRET|PASS(?!IVE|THROUGH)|CREDENTIAL|AUTH|COOKIE|SESSION_ID|BEARER|PRIVATE|SIGNATURE|DSN$|_PAT$|(^|_)PWD_|CONNECTION_STRING",
+    r"KEY|TOKEN|SECRET|PASS(?!IVE|THROUGH)|CREDENTIAL|CREDS|AUTH|COOKIE|SESSION_ID|BEARER|PRIVATE|SIGNATURE|DSN$|_PAT$|(^|_)PWD_|_PWD$"
+    r"|CONNECTION_STRING|WEBHOOK",
     re.IGNORECASE,
 )
 _VALUES = re.compile(
     r"^[A-Za-z][A-Za-z0-9+.-]*://[^/\s@]*:[^/\s@]+@"
-    r"|^(?:sk-|sk_live_|rk_live_|ghp_|gho_|ghs_|github_pat_|glpat-|xox[abeprs]-|AKIA|AIza|hf_|npm_|pypi-|eyJ[A-Za-z0-9_-]{10,}\.)"
-    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----"
+    r"|^(?:sk-|sk_live_|rk_live_|gh[oprsu]_|github_pat_|glpat-|xox[abeprs]-|A[KS]IA|AIza|ya29\.|hf_|gsk_|xai-|dgk_|npm_|pypi-"
+    r"|eyJ[A-Za-z0-9_-]{10,}\.)"
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----|(?:^|[\s;])(?i:password|pwd)=[^\s;]"
 )
 # No pager, colours, animations or questions: no person is at this terminal.
 _PLAIN = {

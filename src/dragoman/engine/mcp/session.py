@@ -81,12 +81,16 @@ async def list_tools(session: ClientSession, settings: McpServerSettings) -> tup
             if tool.name and is_wanted(settings, tool.name):
                 found.setdefault(tool.name, tool)
         cursor = page.next_cursor
-        if cursor is None:
+        if cursor is None and len(found) <= MAX_TOOLS:
             return tuple(found.values())
-        if cursor in cursors or len(found) >= MAX_TOOLS:
+        if cursor is None or cursor in cursors or len(found) >= MAX_TOOLS:
             break
         cursors.add(cursor)
-    logger.warning("MCP server %s: its list of tools does not end; it is cut", settings.name)
+    logger.warning(
+        "MCP server %s: its list of tools does not end, or has more than %d; it is cut",
+        settings.name,
+        MAX_TOOLS,
+    )
     return tuple(found.values())[:MAX_TOOLS]
 
 

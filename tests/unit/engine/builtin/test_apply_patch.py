@@ -181,6 +181,11 @@ def test_the_end_of_the_file_is_looked_at_first_where_it_is_named() -> None:
     assert applied("a\nb\na\n", "@@", "-a", "+c", "*** End of File") == "a\nb\nc\n"
 
 
+def test_a_kept_line_that_reads_like_the_mark_of_the_end_is_a_kept_line() -> None:
+    text = "x\n*** End of File\nx\n"
+    assert applied(text, " *** End of File", "-x", "+c") == "x\n*** End of File\nc\n"
+
+
 def test_lines_without_a_place_are_added_at_the_end_or_after_their_heading() -> None:
     assert applied("a\nb\n", "@@", "+c") == "a\nb\nc\n"
     assert applied("a\nb\n", "@@ a", "+c") == "a\nc\nb\n"

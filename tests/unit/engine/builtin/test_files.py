@@ -141,6 +141,21 @@ def test_an_edit_replaces_exactly_its_piece(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("before", "old", "new", "after"),
+    [
+        (b"one\r\ntwo\r\n", "two", "2\n3", b"one\r\n2\r\n3\r\n"),
+        (b"one\r\ntwo\r\n", "one\ntwo", "1\r\n2", b"1\r\n2\r\n"),
+        (b"one\r\ntwo\r\n", "one\r\ntwo", "1\n2", b"1\n2\r\n"),
+        (b"one\ntwo\r\n", "two", "2\n3", b"one\n2\n3\r\n"),
+    ],
+)
+def test_an_edit_ends_lines_as_the_file_does(
+    tmp_path: Path, before: bytes, old: str, new: str, after: bytes
+) -> None:
+    assert edited(tmp_path, before, old_string=old, new_string=new) == after
+
+
 def test_an_edit_keeps_the_permissions(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"x")
     (tmp_path / "a").chmod(0o755)

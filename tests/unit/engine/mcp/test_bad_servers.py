@@ -442,6 +442,14 @@ def test_list_that_does_not_end_is_cut_and_each_name_is_there_once(tmp_path: Pat
     played(main())
 
 
+def test_list_that_is_too_long_is_cut(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with McpServers([rough("lists_too_many", tmp_path)]) as servers:
+            assert names(servers) == [f"tool{number}" for number in range(1_000)]
+
+    played(main())
+
+
 def test_many_announcements_are_one_change(tmp_path: Path) -> None:
     async def main() -> None:
         async with McpServers([rough("announces", tmp_path)]) as servers:
