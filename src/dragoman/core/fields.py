@@ -10,6 +10,7 @@ Three families differ in how they treat a value of the wrong type. All of them t
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import isfinite
+from sys import float_info
 from types import GenericAlias
 from typing import Never, TypeVar, cast
 
@@ -176,9 +177,9 @@ def as_int(value: object) -> int | None:
 def read_float(value: Raw | None) -> float | None:
     """A number. One beyond a double is read as infinity, which JSON does not have, and counts as absent."""
     found = _read(value)
-    if isinstance(found, float):
-        return found if isfinite(found) else None
-    return found if isinstance(found, int) and not isinstance(found, bool) else None
+    if isinstance(found, bool) or not isinstance(found, (int, float)):
+        return None
+    return found if abs(found) <= float_info.max else None
 
 
 def read_bool(value: Raw | None) -> bool | None:

@@ -428,17 +428,12 @@ def _is_settled_thought(thought: Reasoning) -> bool:
     )
 
 
+_STATE_OF_CALL = attrgetter("kind", "executor", "status", "namespace", "extra", "seals")
+_SETTLED_CALL = ("function", "client", "completed", None, None, ())
+
+
 def _is_settled_call(call: Call) -> bool:
-    return (
-        call.kind == "function"
-        and call.executor == "client"
-        and call.status == "completed"
-        and call.call_id != ""
-        and call.name != ""
-        and call.namespace is None
-        and call.extra is None
-        and not call.seals
-    )
+    return _STATE_OF_CALL(call) == _SETTLED_CALL and call.call_id != "" and call.name != ""
 
 
 def settle_finish(native: FinishReason | None, *, has_complete_client_calls: bool) -> FinishReason:

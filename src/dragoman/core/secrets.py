@@ -222,8 +222,9 @@ _WINDOW = 16 * 1024
 _OVERLAP = 1024
 _QUOTE = re.compile(r"""\\?["']""")
 _SECRET_SHAPE = re.compile(
-    r"\b(?:sk|pk|rk|xai|gsk|hf|ghp|gho|ghs|glpat|xox[abp]|dgk)[-_][A-Za-z0-9_-]{6,}"
-    r"|\bAIza[A-Za-z0-9_-]{10,}"
+    r"\b(?:sk|pk|rk|xai|gsk|hf|gh[oprsu]|github_pat|glpat|xox[abeprs]|dgk)[-_][A-Za-z0-9_-]{6,}"
+    r"|\b(?:AIza|ya29\.|npm_|pypi-AgE)[A-Za-z0-9_-]{10,}"
+    r"|\b(?-i:A[KS]IA[A-Z0-9]{12,})"
     r"|\beyJ[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*){0,2}"
     r"|\b(?:Bearer|Basic)\s+[A-Za-z0-9._~+/=-]{4,}",
     re.IGNORECASE,
@@ -241,6 +242,11 @@ def clean(text: str, limit: int) -> str:
 
 def _escaped(letter: str) -> str:
     return letter.encode("unicode_escape", "surrogatepass").decode("ascii")
+
+
+def begins_secret(text: str) -> bool:
+    """Whether a text begins like a credential."""
+    return _SECRET_SHAPE.match(text) is not None
 
 
 def redact(text: str) -> str:

@@ -29,8 +29,8 @@ _COUNTS = tuple(field.name for field in structs.fields(Usage) if field.name != "
 # A log line names at most this many calls of an answer; further calls are only counted.
 MAX_NAMES = 32
 
-# Fields beside the counts that are merged. No vendor's report has half as many; a stream may report any number of times, each
-# time with other fields.
+# Fields beside the counts, and windows of limits, that are merged. No vendor's report has half as many; a stream may report any
+# number of times, each time with others.
 MAX_FIELDS = 64
 
 # Calls of one answer that are noted: more than any model makes in a turn. Further calls are only counted.
@@ -160,7 +160,7 @@ def merge_limits(known: Limits | None, report: Limits) -> Limits:
     named = {window.name for window in report.windows}
     kept = tuple(window for window in known.windows if window.name not in named)
     return Limits(
-        windows=(*report.windows, *kept),
+        windows=(*report.windows, *kept)[:MAX_FIELDS],
         has_credits=known.has_credits if report.has_credits is None else report.has_credits,
         unlimited=known.unlimited if report.unlimited is None else report.unlimited,
         balance=known.balance if report.balance is None else report.balance,

@@ -81,6 +81,7 @@ def test_numbers_are_read_and_booleans_are_no_numbers() -> None:
     assert (read_int(FIELDS.get("true")), read_float(FIELDS.get("true"))) == (None, None)
     assert read_int(FIELDS.get("none")) is None
     assert read_float(FIELDS.get("huge")) is None
+    assert read_float(Raw(b"1" + b"0" * 400)) is None
     assert read_int(BROKEN) is None
     assert (read_bool(FIELDS.get("true")), read_bool(FIELDS.get("int"))) == (True, None)
 

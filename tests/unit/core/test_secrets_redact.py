@@ -23,6 +23,12 @@ from dragoman.core.secrets import HIDDEN, clean, redact
         ("AIzaSyA1234567890", HIDDEN),
         ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln", HIDDEN),
         ("ghp_abcdefghij", HIDDEN),
+        ("ghu_abcdefghij", HIDDEN),
+        ("github_pat_abcdefghij", HIDDEN),
+        ("npm_abcdefghij", HIDDEN),
+        ("pypi-AgEabcdefghij", HIDDEN),
+        ("ya29.abcdefghij", HIDDEN),
+        ("key AKIAABCDEFGHIJKLMNOP was used", f"key {HIDDEN} was used"),
     ],
 )
 def test_credentials_and_seals_are_hidden(text: str, shown: str) -> None:
@@ -40,6 +46,7 @@ def test_credentials_and_seals_are_hidden(text: str, shown: str) -> None:
         "expected a key; none came",
         '{"max_tokens": 100, "model": "gpt-x"}',
         "risk-averse task-force",
+        "asiapacificregion npm-install-something pypi-mirror-of-the-company",
         "expected a key as `Authorization: Bearer <key>` or as `x-api-key: <key>`",
     ],
 )

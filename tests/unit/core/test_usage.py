@@ -75,6 +75,15 @@ def test_a_report_replaces_what_it_names_and_keeps_the_rest() -> None:
     assert merge_limits(None, new) is new
 
 
+def test_windows_of_limits_are_merged_up_to_a_number_of_them() -> None:
+    known = None
+    for number in range(10 * MAX_FIELDS):
+        known = merge_limits(known, Limits(windows=(LimitWindow(name=str(number)),)))
+    assert known is not None
+    names = [window.name for window in known.windows]
+    assert (len(names), names[0]) == (MAX_FIELDS, str(10 * MAX_FIELDS - 1))
+
+
 def test_inputs_are_hashed_as_their_bytes_and_only_if_somebody_wants_it() -> None:
     call = Call(call_id="c", name="f", input='{"city":"Zürich"}')
     events: list[Event] = [Started("r", "m"), PartEnded(0, call)]

@@ -30,6 +30,7 @@ from typing import IO, Annotated, Literal, cast
 
 from msgspec import Struct, structs
 
+from dragoman.core.secrets import begins_secret
 from dragoman.engine.approval import Subject
 from dragoman.engine.builtin.root import Root
 from dragoman.engine.builtin.sandbox import Sandbox, Wrapped
@@ -83,8 +84,6 @@ _NAMES = re.compile(
 )
 _VALUES = re.compile(
     r"^[A-Za-z][A-Za-z0-9+.-]*://[^/\s@]*:[^/\s@]+@"
-    r"|^(?:sk-|sk_live_|rk_live_|gh[oprsu]_|github_pat_|glpat-|xox[abeprs]-|A[KS]IA|AIza|ya29\.|hf_|gsk_|xai-|dgk_|npm_|pypi-"
-    r"|eyJ[A-Za-z0-9_-]{10,}\.)"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----|(?:^|[\s;])(?i:password|pwd)=[^\s;]"
 )
 # No pager, colours, animations or questions: no person is at this terminal.
@@ -99,7 +98,8 @@ _PLAIN = {
 
 def is_secret(name: str, value: str) -> bool:
     """Whether a variable looks like a secret that a command must not see."""
-    return _NAMES.search(name) is not None or _VALUES.search(value[:4096]) is not None
+    value = value[:4096]
+    return bool(_NAMES.search(name) or _VALUES.search(value)) or begins_secret(value)
 
 
 def command_environment(

@@ -21,7 +21,7 @@ from random import getrandbits
 from msgspec import Struct, structs
 
 from dragoman._json import Raw, as_object, dumps
-from dragoman.core.aliases import flat_name
+from dragoman.core.aliases import ToolKey, flat_name
 from dragoman.core.fields import read_object, read_text
 from dragoman.dialects.messages import tools as messages
 from dragoman.dialects.responses import tools as responses
@@ -49,7 +49,6 @@ MAX_MATCHING = 4
 
 _MATCHING = threading.BoundedSemaphore(MAX_MATCHING)
 _LOOK_SECONDS = 0.05  # how often a stop is noticed while a search waits
-_Key = tuple[str | None, str]
 _NOTHING = "No tool matches. Search again with other words, or answer without a further tool."
 _QUERY_SCHEMA = Raw(
     b'{"type":"object","properties":{"query":{"type":"string","description":'
@@ -84,10 +83,10 @@ class ToolSearch:
         self._mint = mint
         self._request = request
         searches = [tool for tool in request.tools if is_provider_search(tool)]
-        self._deferred: dict[_Key, Declaration] = {}
+        self._deferred: dict[ToolKey, Declaration] = {}
         for tool in filter(_is_deferred, request.tools):
             self._deferred.setdefault(_key(tool), tool)
-        self._names: dict[str, _Key] = {
+        self._names: dict[str, ToolKey] = {
             flat_name(name, space): (space, name) for space, name in self._deferred
         }
         self._index: _Index | None = None
@@ -169,13 +168,13 @@ class ToolSearch:
         """The function for a search of this name; one that the client no longer sends keeps its name."""
         return next((own for own, search in self._searches.items() if search.name == name), name)
 
-    def _loaded(self, turns: Iterable[Turn], request: Request, room: int | None) -> list[_Key]:
+    def _loaded(self, turns: Iterable[Turn], request: Request, room: int | None) -> list[ToolKey]:
         """The deferred tools that the model may call, in the order in which they were first found.
 
         If there are too many: those that were found or called last, and of one search the best.
         """
         # How long ago, and the place among those found together.
-        ranks: dict[_Key, tuple[int, int]] = {}
+        ranks: dict[ToolKey, tuple[int, int]] = {}
         for number, keys in enumerate(_named(turns, request)):
             for place, key in enumerate(keys):
                 known = key if key in self._deferred else self._names.get(flat_name(key[1], key[0]))
@@ -206,7 +205,7 @@ class ToolSearch:
         found = Opaque(dialect=self._dialect, type="tool_reference", raw=raw, tools=tuple(keys))
         return Output(content=(found,))
 
-    def _find(self, query: str, stop: threading.Event, *, is_pattern: bool) -> list[_Key]:
+    def _find(self, query: str, stop: threading.Event, *, is_pattern: bool) -> list[ToolKey]:
         if is_pattern:
             return _matching(query, list(self._deferred.values()), stop)
         if self._index is None:
@@ -272,7 +271,7 @@ def _free_names(
     return names
 
 
-def _key(tool: Declaration) -> _Key:
+def _key(tool: Declaration) -> ToolKey:
     return tool.namespace or None, tool.name
 
 
@@ -280,7 +279,7 @@ def _is_deferred(tool: Declaration) -> bool:
     return tool.deferred is True and tool.place == "request"
 
 
-def _named(turns: Iterable[Turn], request: Request) -> Iterator[Sequence[_Key]]:
+def _named(turns: Iterable[Turn], request: Request) -> Iterator[Sequence[ToolKey]]:
     """The tools that the conversation has found or called, together or one by one, and those that the choice names."""
     for turn in turns:
         for part in turn.parts:
@@ -378,7 +377,7 @@ def _text(tool: Declaration) -> str:
     return " ".join(" ".join(words).split())[:MAX_SEARCHED]
 
 
-def _matching(pattern: str, tools: Sequence[Declaration], stop: threading.Event) -> list[_Key]:
+def _matching(pattern: str, tools: Sequence[Declaration], stop: threading.Event) -> list[ToolKey]:
     """The first tools that match: those whose name matches come first."""
     names = [flat_name(tool.name, tool.namespace) for tool in tools]
     texts = ["\n".join(names), "\n".join(map(_text, tools))]
@@ -416,7 +415,7 @@ class _Index:
         for counts in self._counts:
             self._tools_with.update(counts.keys())
 
-    def best(self, query: str) -> list[_Key]:
+    def best(self, query: str) -> list[ToolKey]:
         wanted = {
             word: self._rarity(word) for word in set(_words(query)) if word in self._tools_with
         }

@@ -312,9 +312,11 @@ class HttpReply(UpstreamReply):
         self._connection: UpstreamConnection | None = connection
         self._name = name
         self._inflater: Inflater | None = None
-        self._encoding = connection.headers.get("content-encoding", "").strip().lower()
-        if self._encoding in _READABLE or self._encoding in _UNREADABLE:
-            self._inflater = Inflater()
+        self._encoding = ""
+        if "content-encoding" in connection.headers:
+            self._encoding = connection.headers["content-encoding"].strip().lower()
+            if self._encoding in _READABLE or self._encoding in _UNREADABLE:
+                self._inflater = Inflater()
 
     @property
     def is_over(self) -> bool:

@@ -162,7 +162,7 @@ def test_read_that_brings_several_chunks_is_taken_in_pieces(loop: str) -> None:
 
     def take(pieces: list[bytes]) -> bool:
         gate.set()
-        came.append(pieces)
+        came.append([*pieces])
         return True
 
     async def scene(_server: ScriptedUpstream, reply: HttpReply) -> None:
