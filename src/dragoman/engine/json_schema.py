@@ -231,11 +231,11 @@ def _counted(name: str, keyword: _Keyword) -> _Keyword:
 
 def _comparisons(name: str, value: object, instance: object, schema: _Schema) -> int:
     """How many comparisons a keyword takes: with the members of its value, and of some keywords with those of the instance too."""
+    if name in ("const", "enum") and isinstance(instance, (list, dict)):
+        return sum(1 for _ in nested(value))
     members = len(cast("list[object]", value)) if isinstance(value, (list, dict)) else 0
     if not isinstance(instance, (str, list, dict)):
         return members
-    if name in ("const", "enum") and not isinstance(instance, str):
-        return sum(1 for _ in nested(value))
     size = len(cast("str", instance))
     if name == "enum":
         return members * (1 + size // 256)

@@ -58,7 +58,8 @@ def test_a_long_conversation_is_paired_turn_by_turn_always_alike() -> None:
 
 def test_the_tools_are_read_once_for_a_long_conversation() -> None:
     """They were read for each turn."""
-    schema = raw({"type": "object", "properties": {f"key_{n}": {} for n in range(20_000)}})
+    properties: dict[str, object] = {f"key_{n}": {} for n in range(20_000)}
+    schema = raw({"type": "object", "properties": properties})
     pair = (said(Text(text=block("now"))), user_turn("Tool 'now' result: five"))
     asked = request(*pair * 500, tools=(*TOOLS, Tool(name="large", schema=schema)))
     start = time.process_time()

@@ -69,11 +69,11 @@ def test_call_gets_the_result_that_the_client_sent_for_it() -> None:
     assert pair_results(repaired.turns)[1] == ()
 
 
-KIMI = "".join(
+_CALLS = "".join(
     f"<|tool_call_begin|>{header}<|tool_call_argument_begin|>{{}}<|tool_call_end|>"
     for header in ("functions.Bash:0", "functions.note:1")
 )
-KIMI = f"<|tool_calls_section_begin|>{KIMI}<|tool_calls_section_end|>"
+KIMI = f"<|tool_calls_section_begin|>{_CALLS}<|tool_calls_section_end|>"
 
 
 @pytest.mark.parametrize(
