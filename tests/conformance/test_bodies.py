@@ -5,11 +5,11 @@ import pytest
 from corpus_cases import DIALECTS, FolderCase, folder_cases
 from corpus_checks import CHECKS, calls_of, check_calls, same_calls, same_finish, text_of
 from dragoman.core.fold import fold
+from dragoman.core.grammar import is_grammatical
 from dragoman.dialects.codec import DecodeContext, EncodeContext
 from dragoman.dialects.registry import codec
 from dragoman.dialects.translate import translate_body
 from dragoman.inspection.recording import recognise
-from grammar import is_grammatical
 
 each_case = pytest.mark.parametrize("case", folder_cases("bodies"), ids=lambda case: case.name)
 

@@ -14,12 +14,12 @@ from corpus_checks import (
     text_of,
 )
 from dragoman.core.fold import fold
+from dragoman.core.grammar import is_grammatical
 from dragoman.dialects.codec import EncodeContext
 from dragoman.dialects.registry import codec
 from dragoman.dialects.translate import StreamTranslator, make_decoder, translate_body
 from dragoman.model.outcome import Usage
 from dragoman.model.parts import Reasoning
-from grammar import is_grammatical
 
 CASES = stream_cases()
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

@@ -14,12 +14,12 @@ from collections.abc import Callable
 import pytest
 
 from corpus_cases import DIALECTS, folder_cases, stream_cases
+from dragoman.core.grammar import is_grammatical
 from dragoman.dialects.codec import DecodeContext, EncodeContext
 from dragoman.dialects.registry import codec
 from dragoman.dialects.translate import StreamTranslator, make_decoder
 from dragoman.errors import RequestRefused
 from dragoman.model.events import Completed, Event, Failed
-from grammar import is_grammatical
 from mutation import mutate_body, mutate_stream
 
 ROUNDS = int(os.environ.get("DRAGOMAN_FUZZ_ROUNDS", "1"))

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from corpus_cases import DIALECTS
 from disagreements import find_disagreements
+from dragoman.core.grammar import is_grammatical
 from dragoman.dialects.stream_decoder import Step
 from dragoman.dialects.translate import make_decoder
 from dragoman.model.events import Event
-from grammar import is_grammatical
 from projections import write
 from strategies import byte_by_byte, events, random_cuts
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from dragoman.core.fold import fold
+from dragoman.core.grammar import is_grammatical
 from dragoman.dialects.stop_sequences import StopStage
 from dragoman.model.events import (
     Completed,
@@ -20,7 +21,6 @@ from dragoman.model.events import (
 )
 from dragoman.model.outcome import Usage
 from dragoman.model.parts import Text
-from grammar import is_grammatical
 from strategies import events
 
 QUICK = settings(max_examples=200, deadline=None)

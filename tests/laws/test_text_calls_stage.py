@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dragoman.core.fold import fold
+from dragoman.core.grammar import is_grammatical
 from dragoman.dialects.staging import Scanning
 from dragoman.model.events import (
     Completed,
@@ -23,7 +24,6 @@ from dragoman.model.outcome import FinishReason
 from dragoman.model.parts import Call, Text
 from dragoman.textcalls import PATTERNS, StageSettings, TailPolicy, TextCallStage
 from dragoman.textcalls.offers import Offers
-from grammar import is_grammatical
 from strategies import events
 from text_formats import FORMATS, TOOLS, TextFormat
 from text_samples import ROUNDS, cut, texts_of

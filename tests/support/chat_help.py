@@ -8,13 +8,13 @@ from msgspec import Struct
 
 from disagreements import find_disagreements
 from dragoman.core.fold import fold
+from dragoman.core.grammar import is_grammatical
 from dragoman.dialects.chat import ChatReader
 from dragoman.dialects.codec import DecodeContext
 from dragoman.dialects.stream_decoder import Step, StreamDecoder
 from dragoman.model.events import Event, Failed
 from dragoman.model.outcome import ErrorInfo, Outcome
 from dragoman.model.parts import Call, Part
-from grammar import is_grammatical
 
 DONE = "[DONE]"
 Json = Mapping[str, object]

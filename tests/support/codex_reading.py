@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 
 from disagreements import find_disagreements
 from dragoman._json import dumps
+from dragoman.core.grammar import GrammarChecker
 from dragoman.dialects.codex import CodexReader
 from dragoman.model.events import Event
-from grammar import GrammarChecker
 
 Message = Mapping[str, object]
 

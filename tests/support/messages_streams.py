@@ -6,6 +6,7 @@ from typing import Any
 
 from disagreements import find_disagreements
 from dragoman.core.fold import fold
+from dragoman.core.grammar import is_grammatical
 from dragoman.core.serialize import Serializer
 from dragoman.dialects.codec import DecodeContext, EncodeContext
 from dragoman.dialects.messages import MessagesEncoder, MessagesReader
@@ -13,7 +14,6 @@ from dragoman.dialects.stream_decoder import StreamDecoder
 from dragoman.model.events import Event, PartEnded
 from dragoman.model.outcome import Outcome
 from dragoman.model.parts import Call, Part
-from grammar import is_grammatical
 from strategies import rechunk
 
 NO_CONTEXT = DecodeContext()

@@ -8,6 +8,7 @@ from msgspec import Struct
 from disagreements import find_disagreements
 from dragoman._json import raw
 from dragoman.core.fold import fold
+from dragoman.core.grammar import is_grammatical
 from dragoman.model.events import (
     Completed,
     Event,
@@ -22,7 +23,6 @@ from dragoman.model.events import (
 from dragoman.model.outcome import FinishReason, Outcome, Usage
 from dragoman.model.parts import Call, PartStatus, Text
 from dragoman.model.request import Tool
-from grammar import is_grammatical
 
 TOOLS = (
     Tool(

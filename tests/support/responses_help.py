@@ -13,6 +13,7 @@ from typing_extensions import get_type_hints, is_typeddict
 
 from dragoman._json import raw
 from dragoman.core.fold import fold
+from dragoman.core.grammar import is_grammatical
 from dragoman.core.serialize import Serializer
 from dragoman.dialects.codec import DecodeContext, EncodeContext, EncodedRequest
 from dragoman.dialects.responses import ResponsesEncoder, ResponsesReader, read_body
@@ -21,7 +22,6 @@ from dragoman.model.events import Event
 from dragoman.model.outcome import Outcome
 from dragoman.model.parts import Call, Part
 from dragoman.model.request import Tool
-from grammar import is_grammatical
 
 Json = dict[str, Any]
 

@@ -1,6 +1,6 @@
 """The events of an answer: decoders emit them, encoders read them.
 
-The grammar (a table that the tests check all decoders with: `tests/support/grammar.py`):
+The grammar (`core.grammar` holds it as a table):
 
     Noticed* Started body Finished+ (UsageReported | LimitsReported | Noticed)* Completed
     body:  per part  PartStarted delta* PartEnded; parts may interleave; UsageReported, LimitsReported, Progress and

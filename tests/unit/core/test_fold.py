@@ -6,6 +6,7 @@ from hypothesis import given
 from disagreements import find_disagreements
 from dragoman._json import Raw
 from dragoman.core.fold import fold, unfold
+from dragoman.core.grammar import GrammarChecker, is_grammatical
 from dragoman.errors import LocalProtocolError
 from dragoman.model.events import (
     AnnotationAdded,
@@ -39,7 +40,6 @@ from dragoman.model.parts import (
     Seal,
     Text,
 )
-from grammar import GrammarChecker, is_grammatical
 from strategies import events, outcomes, prefixes, unfinished
 
 ERROR = ErrorInfo(kind="upstream", message="gone")

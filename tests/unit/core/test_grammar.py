@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman._json import Raw
+from dragoman.core.grammar import FITTING, TRANSITIONS, GrammarChecker, GrammarState, is_grammatical
 from dragoman.errors import LocalProtocolError
 from dragoman.model.events import (
     AnnotationAdded,
@@ -43,7 +44,6 @@ from dragoman.model.parts import (
     Seal,
     Text,
 )
-from grammar import FITTING, TRANSITIONS, GrammarChecker, GrammarState, is_grammatical
 from strategies import events, prefixes
 
 FAILED = Failed(ErrorInfo(kind="upstream", message="gone"))

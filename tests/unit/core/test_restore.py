@@ -11,6 +11,7 @@ from msgspec import structs
 from disagreements import find_disagreements
 from dragoman.core.aliases import NameMap
 from dragoman.core.freeform import wrap_input
+from dragoman.core.grammar import is_grammatical
 from dragoman.core.restore import Restorer
 from dragoman.model.events import (
     Completed,
@@ -25,7 +26,6 @@ from dragoman.model.events import (
 from dragoman.model.outcome import FinishReason
 from dragoman.model.parts import Call, CallKind, PartStatus, Text
 from dragoman.model.request import Tool
-from grammar import is_grammatical
 from strategies import events as any_events
 
 TOOLS = (

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from disagreements import find_disagreements
 from dragoman._json import Raw
 from dragoman.core.fold import fold
+from dragoman.core.grammar import GrammarChecker, is_grammatical
 from dragoman.core.serialize import Serializer
 from dragoman.errors import LocalProtocolError
 from dragoman.model.events import (
@@ -27,7 +28,6 @@ from dragoman.model.events import (
 )
 from dragoman.model.outcome import ErrorInfo, Usage
 from dragoman.model.parts import Call, Text
-from grammar import GrammarChecker, is_grammatical
 from strategies import events, prefixes
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from dragoman._json import Raw
 from dragoman.core.fold import fold
+from dragoman.core.grammar import is_grammatical
 from dragoman.dialects.stop_sequences import MAX_CHARACTERS, SequenceFinder, StopStage, stop_stage
 from dragoman.errors import RequestRefused
 from dragoman.model.events import (
@@ -26,7 +27,6 @@ from dragoman.model.events import (
 )
 from dragoman.model.outcome import ErrorInfo, Usage
 from dragoman.model.parts import Annotation, Call, Reasoning, Refusal, Text
-from grammar import is_grammatical
 
 OPEN = Text(status="in_progress")
 USED = UsageReported(Usage(input=5, output=7))

@@ -18,6 +18,7 @@ from dragoman.config.settings import (
 )
 from dragoman.core.failures import ReportedError, error_info
 from dragoman.core.fold import fold
+from dragoman.core.grammar import is_grammatical
 from dragoman.errors import GatewayError, RequestRefused
 from dragoman.gateway import attempt
 from dragoman.gateway.attempt import AttemptFailed, AttemptObserver, UpstreamModel, try_targets
@@ -31,7 +32,6 @@ from dragoman.model.request import Request, Turn
 from dragoman.model.request import Tool as Declaration
 from dragoman.testing import Chunk, Pause, ScriptedReply, ScriptedUpstream, Wait, json_reply, sse
 from dragoman.upstream.retry import Decision, Failure
-from grammar import is_grammatical
 from vendor_wire import Answer, Said, Tool, body_bytes, stream
 
 DIALECTS = ("chat", "responses", "messages")

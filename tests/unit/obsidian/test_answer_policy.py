@@ -5,6 +5,7 @@ from random import Random
 import pytest
 
 from dragoman._json import raw
+from dragoman.core.grammar import is_grammatical
 from dragoman.model.events import (
     AnnotationAdded,
     Completed,
@@ -26,7 +27,6 @@ from dragoman.model.parts import Annotation, Call, Reasoning, Refusal, Result, T
 from dragoman.obsidian.answer import ObsidianAnswer
 from dragoman.obsidian.policy import ObsidianPolicy
 from dragoman.obsidian.settings import ChatSettings, mode_of
-from grammar import is_grammatical
 from obsidian_answers import (
     TOOLS,
     Called,

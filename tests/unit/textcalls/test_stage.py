@@ -6,6 +6,7 @@ import pytest
 
 from dragoman._json import Raw, raw
 from dragoman.core.fold import fold
+from dragoman.core.grammar import is_grammatical
 from dragoman.model.events import (
     AnnotationAdded,
     Completed,
@@ -33,7 +34,6 @@ from dragoman.textcalls import (
     register_text_pattern,
     stage_for,
 )
-from grammar import is_grammatical
 
 SCHEMA = raw({"type": "object", "properties": {"a": {"type": "string"}}})
 REQUEST = Request(

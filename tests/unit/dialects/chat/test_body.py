@@ -9,6 +9,7 @@ from openai.types.chat import ChatCompletion
 from chat_help import call, chunk, finish, read
 from dragoman._json import Raw
 from dragoman.core.fold import fold
+from dragoman.core.grammar import is_grammatical
 from dragoman.core.losses import answer_book
 from dragoman.dialects.chat import LOSSES, read_body
 from dragoman.dialects.codec import DecodeContext, EncodeContext
@@ -39,7 +40,6 @@ from dragoman.model.parts import (
     Text,
 )
 from dragoman.model.request import Tool
-from grammar import is_grammatical
 
 encode_body = codec("chat").encode_body
 

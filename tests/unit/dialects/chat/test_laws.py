@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from chat_help import DONE, chunk, finish, read, sse
 from dragoman.core.fold import fold
+from dragoman.core.grammar import is_grammatical
 from dragoman.dialects.chat import ChatReader, decode_error, decode_request, read_body
 from dragoman.dialects.codec import DecodeContext
 from dragoman.dialects.stream_decoder import StreamDecoder
 from dragoman.errors import RequestRefused
 from dragoman.model.request import Tool
-from grammar import is_grammatical
 
 scalars = st.one_of(
     st.none(),

@@ -21,6 +21,7 @@ from codex_reading import (
 from disagreements import find_disagreements
 from dragoman._json import dumps
 from dragoman.core.fold import fold
+from dragoman.core.grammar import is_grammatical
 from dragoman.dialects.codex import ANSWER, PAUSE, CodexReader
 from dragoman.errors import MalformedJson
 from dragoman.model.events import (
@@ -41,7 +42,6 @@ from dragoman.model.events import (
 from dragoman.model.outcome import ErrorInfo, Outcome, Usage
 from dragoman.model.parts import Call, Opaque, Reasoning, Seal, Text
 from dragoman.sse import Frame
-from grammar import is_grammatical
 
 FIXTURE = Path(__file__).parent / "fixtures" / "parallel_calls.jsonl"
 TRANSCRIPTS = Path(__file__).parents[5] / "shared" / "codex" / "transcripts"

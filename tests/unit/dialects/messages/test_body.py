@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from dragoman._json import Raw
 from dragoman.core.call_input import judge
 from dragoman.core.fold import fold
+from dragoman.core.grammar import is_grammatical
 from dragoman.core.losses import answer_book
 from dragoman.dialects.codec import DecodeContext, EncodeContext
 from dragoman.dialects.messages import LOSSES, read_body
@@ -41,7 +42,6 @@ from dragoman.model.parts import (
     Text,
 )
 from dragoman.model.request import Tool
-from grammar import is_grammatical
 from messages_streams import (
     MESSAGE,
     USAGE,

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import doors
 from dragoman.core.aliases import NameMap, original_id
 from dragoman.core.fold import fold
+from dragoman.core.grammar import is_grammatical
 from dragoman.dialects.messages import (
     DEFAULT_TARGET,
     MessagesReader,
@@ -24,7 +25,6 @@ from dragoman.errors import RequestRefused
 from dragoman.model.events import Event
 from dragoman.model.outcome import Outcome
 from dragoman.model.parts import Call, PartStatus, Reasoning, Refusal, Text
-from grammar import is_grammatical
 from messages_streams import (
     MESSAGE,
     USAGE,

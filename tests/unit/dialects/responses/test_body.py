@@ -8,6 +8,7 @@ from openai.types.responses import Response
 
 from dragoman._json import Raw, raw
 from dragoman.core.fold import fold
+from dragoman.core.grammar import is_grammatical
 from dragoman.core.losses import answer_book
 from dragoman.dialects.codec import EncodeContext
 from dragoman.dialects.registry import codec
@@ -25,7 +26,6 @@ from dragoman.model.events import (
 )
 from dragoman.model.outcome import ErrorInfo, Limits
 from dragoman.model.parts import Call, Extra, Media, Opaque, Reasoning, Refusal, Result, Text
-from grammar import is_grammatical
 from responses_events import CALLED, START, STOP, call_events, text_events, whole
 from responses_help import (
     TEXT_PART,

@@ -6,6 +6,7 @@ import pytest
 
 from dragoman._json import Raw
 from dragoman.core.fold import fold
+from dragoman.core.grammar import is_grammatical
 from dragoman.dialects.codec import DecodeContext, EncodeContext
 from dragoman.dialects.relay import StreamRelay
 from dragoman.dialects.responses import ResponsesReader
@@ -26,7 +27,6 @@ from dragoman.model.events import (
 from dragoman.model.outcome import ErrorInfo, Usage
 from dragoman.model.parts import Opaque, Text
 from dragoman.sse import Frame
-from grammar import is_grammatical
 from responses_help import (
     Json,
     added,

@@ -16,6 +16,7 @@ from openai.types.responses.response_create_params import (
 from openai.types.responses.response_output_text import Annotation
 from pydantic import TypeAdapter
 
+from dragoman.core.grammar import is_grammatical
 from dragoman.dialects.registry import codec
 from dragoman.dialects.responses import (
     decode_request,
@@ -35,7 +36,6 @@ from dragoman.dialects.responses.wire import (
     TOOL_KINDS,
 )
 from dragoman.model.parts import Opaque
-from grammar import is_grammatical
 from responses_help import (
     Json,
     added,

@@ -11,6 +11,7 @@ from disagreements import find_disagreements
 from doors import check_chat, check_messages, check_responses
 from dragoman._json import Raw
 from dragoman.core.fold import fold
+from dragoman.core.grammar import is_grammatical
 from dragoman.dialects.codec import EncodeContext
 from dragoman.dialects.responses.mcp_calls import ServerTool, mcp_result
 from dragoman.dialects.translate import make_encoder
@@ -37,7 +38,6 @@ from dragoman.model.events import (
 )
 from dragoman.model.outcome import ErrorInfo, Usage
 from dragoman.model.parts import Call, Extra, Result, Text
-from grammar import is_grammatical
 
 CHECKS = {"chat": check_chat, "responses": check_responses, "messages": check_messages}
 STYLES: dict[str, tuple[Style, ...]] = {

@@ -6,6 +6,7 @@ import time
 import pytest
 
 from dragoman.core.fold import fold
+from dragoman.core.grammar import is_grammatical
 from dragoman.dialects.codec import EncodeContext
 from dragoman.dialects.registry import codec
 from dragoman.errors import UpstreamError
@@ -23,7 +24,6 @@ from dragoman.upstream.rehearsal.upstream import (
     deliver_stream,
     events_of,
 )
-from grammar import is_grammatical
 from rehearsal_asking import DIALECTS, WAIT, read_all, read_stream
 
 CONTEXT = EncodeContext(seed="s")
