@@ -177,7 +177,7 @@ class FrameParser:
         if self._pending or self._has_cr or self._at_start or len(data) > self._max_frame:
             return None
         line = data[start:-2]
-        is_line = data[-1] == _LF == data[-2] and _LF not in line and _CR not in data
+        is_line = data.endswith(b"\n\n") and _LF not in line and _CR not in data
         return line if is_line and (data.isascii() or is_utf8(data)) else None
 
     def block(self, data: bytes) -> bytes | None:

@@ -75,6 +75,7 @@ class Gateway:
 
     # Of more than thirty attributes, CPython keeps a dictionary, in which each is looked up twice as slowly.
     __slots__ = (
+        "__weakref__",
         "_background",
         "_flushing",
         "_hosts",

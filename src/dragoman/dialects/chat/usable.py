@@ -57,7 +57,6 @@ class ChatCheck:
         # The bytes of plain deltas before their choices, and the bytes to send in their place.
         self._head = _UNKNOWN
         self._new_head: bytes | None = None
-        self._tail = _UNKNOWN  # of the last delta, from `finish_reason` on
 
     @property
     def choices(self) -> int:
@@ -80,9 +79,7 @@ class ChatCheck:
                 self._ahead -= 1
 
     def plain(self, raw: bytes, count: int) -> bytes | None:
-        if not raw.endswith(self._tail) and not self._find_tail(raw):
-            return None
-        if count > 1 and raw.count(_FINISH) < count:
+        if raw.rfind(_FINISH) < 0 or (count > 1 and raw.count(_FINISH) < count):
             return None
         if not raw.startswith(self._head):
             first = self._learn(raw if count == 1 else raw[: raw.index(_BLANK) + len(_BLANK)])
@@ -95,12 +92,6 @@ class ChatCheck:
             return raw
         rest = raw[len(head) :]
         return new_head + (rest if count == 1 else rest.replace(_BLANK + head, _BLANK + new_head))
-
-    def _find_tail(self, raw: bytes) -> bool:
-        """Whether the choice of the last plain delta has a `finish_reason`. Its end is remembered: most deltas end alike."""
-        start = raw.rfind(_FINISH)
-        self._tail = raw[start:] if start >= 0 else _UNKNOWN
-        return start >= 0
 
     def keep_alive(self) -> bytes:
         return encode_comment("ping")
