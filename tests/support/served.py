@@ -4,6 +4,7 @@ import http.client
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import urllib.error
@@ -73,6 +74,8 @@ class Served:
         if self._process is not None and self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait(PATIENCE)
+            # Its workers may take longer to be gone, and listen until then.
+            wait_until(self._is_port_free, PATIENCE)
 
     @property
     def pid(self) -> int:
@@ -136,6 +139,13 @@ class Served:
         finally:
             client.close()
         return status, b"".join(pieces)
+
+    def _is_port_free(self) -> bool:
+        try:
+            with socket.create_server(("127.0.0.1", self.port)):
+                return True
+        except OSError:
+            return False
 
     def _is_there(self) -> bool:
         assert self._process is not None
