@@ -6,8 +6,8 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, contextmanager
 
 import pytest
 from msgspec import structs
@@ -15,7 +15,15 @@ from msgspec import structs
 from dragoman.config.settings import RetrySettings, ServerSettings, Settings
 from dragoman.server.http import protocol
 from dragoman.testing import Pause, ReceivedRequest, ScriptedReply, ScriptedUpstream, Wait, sse
-from gateway_harness import DIALECTS, WAYS, connection, one_upstream, running_gateway, wait_until
+from gateway_harness import (
+    DIALECTS,
+    WAYS,
+    RunningGateway,
+    connection,
+    one_upstream,
+    running_gateway,
+    wait_until,
+)
 from vendor_wire import Answer, Said, Tool, stream
 
 pytestmark = pytest.mark.parametrize("way", WAYS)
@@ -308,27 +316,11 @@ def test_silence_is_filled_with_what_the_dialect_allows(door: str, way: str) -> 
             assert b"get_weather" in received
 
 
-def test_silence_before_the_first_byte_is_filled_with_comments_only(way: str) -> None:
-    rest = threading.Event()
-    reply = ScriptedReply(
-        content_type="text/event-stream", chunks=[Wait(rest), stream("chat", ANSWER)]
-    )
-    with ScriptedUpstream.in_thread([reply]) as upstream:
-        settings = _with_server(one_upstream(upstream.url, "chat"), keep_alive_interval=0.1)
-        with running_gateway(settings, way) as gateway, connection(gateway) as client:
-            client.request("POST", PATHS["responses"], ask("responses"))
-            response = client.getresponse()
-            assert response.read1().startswith(b":")
-            rest.set()
-            received = response.read()
-            events = [line for line in received.split(b"\n") if line.startswith(b"event:")]
-            assert events[0] == b"event: response.created"
-
-
-@pytest.mark.parametrize("door", DIALECTS)
-def test_stopping_gateway_sends_a_failure_where_only_comments_were_sent(
+@contextmanager
+def _commented(
     door: str, way: str
-) -> None:
+) -> Generator[tuple[RunningGateway, http.client.HTTPResponse, threading.Event]]:
+    """An answer of which the client has got comments only, and what lets the upstream send the rest."""
     rest = threading.Event()
     reply = ScriptedReply(
         content_type="text/event-stream", chunks=[Wait(rest), stream("chat", ANSWER)]
@@ -339,12 +331,28 @@ def test_stopping_gateway_sends_a_failure_where_only_comments_were_sent(
             client.request("POST", PATHS[door], ask(door))
             response = client.getresponse()
             assert response.read1().startswith(b":")
-            gateway.server.should_exit = True
-            received = response.read()
-            wanted, forbidden = FAILURES[door]
-            assert wanted in received
-            assert forbidden not in received
+            yield gateway, response, rest
         rest.set()
+
+
+def test_silence_before_the_first_byte_is_filled_with_comments_only(way: str) -> None:
+    with _commented("responses", way) as (_, response, rest):
+        rest.set()
+        received = response.read()
+        events = [line for line in received.split(b"\n") if line.startswith(b"event:")]
+        assert events[0] == b"event: response.created"
+
+
+@pytest.mark.parametrize("door", DIALECTS)
+def test_stopping_gateway_sends_a_failure_where_only_comments_were_sent(
+    door: str, way: str
+) -> None:
+    with _commented(door, way) as (gateway, response, _):
+        gateway.server.should_exit = True
+        received = response.read()
+        wanted, forbidden = FAILURES[door]
+        assert wanted in received
+        assert forbidden not in received
 
 
 @pytest.mark.parametrize("door", DIALECTS)

@@ -126,14 +126,10 @@ def read_json(value: Raw | None) -> object:
 
 def read_text(value: Raw | None) -> str | None:
     """A string. Halves of characters become U+FFFD, because UTF-8 cannot encode them."""
-    if value is None:
+    found = _read(value)
+    if not isinstance(found, str):
         return None
-    try:
-        found = _decode_shallow(value)  # which accepts no half of a character
-    except FAST_FAILURES:
-        found = _read(value)
-        return replace_lone(found) if isinstance(found, str) else None
-    return found if isinstance(found, str) else None
+    return found if found.isascii() else replace_lone(found)
 
 
 def read_fragment(value: Raw | None) -> str | None:
@@ -155,8 +151,7 @@ def first_text(fields: Fields, names: Iterable[str]) -> str:
 
 def read_int(value: Raw | None) -> int | None:
     """An integer, also if it is written as a string or with a fraction of zero."""
-    found = _read(value)
-    return found if type(found) is int else as_int(found)
+    return as_int(_read(value))
 
 
 def as_int(value: object) -> int | None:

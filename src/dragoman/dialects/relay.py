@@ -426,7 +426,8 @@ class StreamRelay(AnswerReader):
     def _release(self) -> None:
         """Pass the frames that need not wait any longer."""
         ready = 0
-        for frame in self._waiting[self._looked_at :]:
+        while self._looked_at < len(self._waiting):
+            frame = self._waiting[self._looked_at]
             if self._stage is not None and not all(map(self._stage.is_released, frame.held)):
                 break
             self._looked_at += 1
@@ -572,6 +573,7 @@ class StreamRelay(AnswerReader):
         self._encoder.resume(self._seen.events(), self._last, self._choices)
         pending = [*self._pending, *events]
         self._waiting.clear()
+        self._looked_at = 0
         self._pending.clear()
         self._write(pending)
 

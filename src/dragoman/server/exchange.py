@@ -599,7 +599,7 @@ class Exchange:
         reply = await self._send(target, planned, stream=stream)
         answer: AnswerWriter | None = None
         try:
-            # Planned only now: what waits for the upstream beside each request is cold when it answers, which cost 2 %.
+            # Planned only now: what waits for the upstream beside each request is cold when it answers, which took 1 %.
             plan = self._plan(asked, target, planned, summary, asked_at)
             del asked, planned
             secrets = gateway.upstreams.by_name[target.peer].secrets

@@ -182,7 +182,7 @@ class PendingCalls(Struct, eq=False):
 
     def pass_on(self, events: tuple[Event, ...]) -> tuple[Event, ...]:
         """Return the events to emit now."""
-        if not self._ids:  # nothing was held so far, so each part keeps its number
+        if not self._ids:  # nothing was held so far, so each part keeps its number; as in nearly all answers: 2 % of a short one
             for event in events:
                 if isinstance(event, PartStarted):
                     self._numbers[event.part] = self._count
